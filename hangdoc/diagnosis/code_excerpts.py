@@ -82,6 +82,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         return
     sides = (blame.culprits, others_of(case, blame))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
+    named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
+    doubted = doubted or (named and point.guard.kind in CONDITIONS)  # a cause that names it says which way each went
     condition = point.guard.condition.removesuffix(":")
     if point.guard.kind in CONDITIONS:
         condition = condition.removeprefix("if ")

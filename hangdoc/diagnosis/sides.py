@@ -160,9 +160,11 @@ def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[E
 
 
 def _made_otherwise(gap: Gap) -> bool:
-    """True if both sides call new_group at one line, with different members: leaving it out would not help."""
+    """True if both sides call new_group at one line, with different members: leaving it out would not help. A group
+    that some left out is to be made by them as well."""
     return (
-        gap.mine is not None
+        gap.kind == "delete"
+        and gap.mine is not None
         and gap.theirs is not None
         and gap.token.op == "new_group"
         and (gap.mine.site == gap.theirs.site)

@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.diagnosis.causes.phrases import at, cited, last_issued, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
@@ -250,6 +251,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
     where: Message = at(raised) or ([" after ", last] if last else "")
     early = _early_end(case, blame) if not failed else None
+    handler = _caught_by(case, blame) if not failed else None
     return Finding(
         "HD401",
         sentence(
@@ -257,15 +259,34 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             _where_the_others_are(case, others_of(case, blame), ended_early=not failed and not last),
         ),
         joined(
-            what_decided(case, blame) or _how_it_ended(case, rank, raised, last),
+            _led_out(blame, handler)
+            if handler
+            else what_decided(case, blame) or _how_it_ended(case, rank, raised, last),
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
         "mend the failure of that rank; the others only wait for it"
         if failed
+        else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
+        "a flag) before any of them ends"
+        if handler
         else "let every rank run to the same end: no early return or exit before the last collective",
-        decided_at=early,
+        decided_at=handler or early,
     )
+
+
+def _caught_by(case: Case, blame: Blame[Explanation]) -> Condition | None:
+    """The handler by which the culprits can have left the block that the others are in, and come to their end.
+
+    Example: `try: ⏎ train() ⏎ except BadRecord as e: ⏎ log.error(e)`, and the others are in train() → the `except`.
+    """
+    found = blame.diverged
+    point = found.branch_point if found is not None else None
+    return only_handler(case.sources, found.gap, point) if found is not None and found.gap and point else None
+
+
+def _led_out(blame: Blame[Explanation], handler: Condition) -> Message:
+    return ["an exception that ", handler, " caught may have led ", Ranks(blame.culprits), " past the others' calls"]
 
 
 def _early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:

@@ -13,7 +13,14 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
 from hangdoc.diagnosis.condition.choice import stack_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
-from hangdoc.diagnosis.condition.elsewhere.caught import Caught, by_handler, in_exit, is_run_by_library, runs_a_library
+from hangdoc.diagnosis.condition.elsewhere.caught import (
+    Caught,
+    by_handler,
+    in_exit,
+    is_run_by_library,
+    only_handler,
+    runs_a_library,
+)
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, raised_under
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
@@ -23,7 +30,6 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, same_function, same_place, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.diagnosis.state.endings import own_words
@@ -184,7 +190,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         thrown = others_of(case, blame)
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
     raised = condition_of_raise(case, thrown)
-    only = _only_handler(case, gap, point) if raised is None else None
+    only = only_handler(case.sources, gap, point) if raised is None else None
     decided = _as_condition(raised) or only or cited(point.guard, point.file)
     says = _says(case, thrown)
     return Finding(
@@ -235,20 +241,6 @@ def _is_shown(blame: Blame[Diverged], point: BranchPoint, raised: BranchPoint | 
     """True where the branch of the two stacks is what the cause names, or a loop that shows the way out of it."""
     first = blame.found.branch_point
     return first is not None and not first.of_library and (raised is not None or point is first)
-
-
-def _only_handler(case: Case, gap: Gap, point: BranchPoint) -> Condition | None:
-    """The handler that must have caught it: the only one around the others' call that goes on, of the `try:` at which
-    the sides diverged; None where another may have.
-
-    Example: `try: ⏎ all_reduce(x) ⏎ except OSError: ⏎ log()` → 'except OSError:'.
-    """
-    if gap.theirs is None or point.guarded != 1 or point.guard.condition != "try:":
-        return None
-    found = [(each, frame) for frame in user_stack(gap.theirs.stack) for each in swallowing(case.sources, frame)]
-    if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
-        return None
-    return Condition(found[0][0].condition, point.file, found[0][0].line)
 
 
 def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.made_groups import made_under_condition
+from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_under_condition
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
@@ -52,6 +52,8 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap.token.group[0] == SHARED:
         return _under_one_number(case, blame, gap.token)
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
+    if gap.kind == "insert" and gap.mine is not None and gap.mine.site == gap.token.site and gap.token.sizes:
+        return _left_out(case, gap.mine, gap.token, callers, missing)
     return _made_by_some(case, blame, gap.token, callers, missing)
 
 
@@ -107,6 +109,30 @@ def _made_by_some(
         if maker == "new_group"
         else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
         decided_at=skipped[1] if skipped is not None else None,
+    )
+
+
+def _left_out(
+    case: Case, mine: Token, token: Token, callers: tuple[int, ...], missing: tuple[int, ...]
+) -> Finding | None:
+    """HD303 of a line that makes several groups: ``missing`` left out the one that ``callers`` made in ``token``, and
+    make the next one, in ``mine``.
+
+    Example: `if members not in known and rank in members: ⏎ known[members] = new_group(members)`.
+    """
+    made = token.sizes[0] if token.sizes else ()
+    deciding = around_group(case.sources, token.stack)
+    now: Message = [Does(missing, "is", "are"), " in ", doing(case.activities[missing[0]])] if missing else ""
+    next_one = mine.sizes[0] if mine.sizes else ()
+    return Finding(
+        "HD303",
+        sentence(
+            [["only ", Does(callers, "has", "have"), " made the process group of ", Ranks(made)], at(token.frame)],
+            [now, [", for the group of ", Ranks(next_one)] if next_one and mine.pending else ""] if now else "",
+        ),
+        joined(["whether a rank makes it depends on ", deciding] if deciding is not None else "", _OF_ALL),
+        _CALL_IT_ON_ALL,
+        decided_at=deciding,
     )
 
 

@@ -306,15 +306,16 @@ def jumps_further_in(tree: ast.AST, line: int, within: tuple[int, int] | None) -
     """The conditions before the line that `return` or `continue` from further in than its own block.
 
     ``within``: the lines of the loop that holds it. Example: `if last: ⏎ if not ok.any(): ⏎ return` before the line →
-    the second `if`, and not the one around it.
+    the second `if`, and not the one around it; the same in an `else:`.
     """
     first = within[0] if within is not None else 0
     return [
         _guard("return", node, f"if {text_of(node.test)}:", False, node.test, 0)
         for outer in ast.walk(enclosing_function(tree, line))
         if isinstance(outer, ast.If) and outer.lineno > first and (outer.end_lineno or 0) < line
-        for node in outer.body
+        for node in (*outer.body, *outer.orelse)
         if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return | ast.Continue)
+        if node.col_offset > outer.col_offset  # an `elif` is in the block of its `if`
     ]
 
 

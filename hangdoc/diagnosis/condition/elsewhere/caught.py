@@ -32,8 +32,10 @@ from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function, user_stac
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
 from hangdoc.diagnosis.source.queries import turns_quiet, works_before
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
+from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 _EXITS = ("__exit__", "__aexit__")
@@ -233,6 +235,20 @@ def in_exit(case: Case, rank: int, sides: tuple[Stack, Stack]) -> Pending | None
 
 def _is_exit(frame: Frame) -> bool:
     return plain(frame.function).rpartition(".")[2] in _EXITS
+
+
+def only_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | None:
+    """The handler that must have caught it: the only one around the others' call that goes on, of the `try:` at which
+    the sides diverged; None where another may have.
+
+    Example: `try: ⏎ all_reduce(x) ⏎ except OSError: ⏎ log()` → 'except OSError:'.
+    """
+    if gap.theirs is None or point.guarded != 1 or point.guard.condition != "try:":
+        return None
+    found = [(each, frame) for frame in user_stack(gap.theirs.stack) for each in swallowing(sources, frame)]
+    if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
+        return None
+    return Condition(found[0][0].condition, point.file, found[0][0].line)
 
 
 def is_run_by_library(gap: Gap, point: BranchPoint) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -38,6 +39,21 @@ def made_under_condition(sources: Sources, now: Stack) -> tuple[Place, Condition
             (line, guard), *more = found.items()
             return (Place(frame.file, line), _cited(guard, frame.file)) if not more else None
     return _made_elsewhere(sources, now) if now else None
+
+
+def around_group(sources: Sources, stack: Stack) -> Condition | None:
+    """The condition around the call that makes a group, in the innermost function on its way that has one; of several,
+    one on the rank.
+
+    Example: `if rank in members: ⏎ new_group(members)` → the `if`.
+    """
+    for frame in user_stack(stack):
+        tree = sources.function(frame.file, frame.line)
+        found = [g for g in guards(tree, frame.line) if g.kind in CONDITIONS][::-1] if tree is not None else []
+        found.sort(key=lambda g: not any(map(is_rank_name, g.names)))
+        if found:
+            return _cited(found[0], frame.file) if "__name__" not in found[0].names else None
+    return None
 
 
 def _made_elsewhere(sources: Sources, now: Stack) -> tuple[Place, Condition] | None:

@@ -150,10 +150,10 @@ def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | 
 
 
 def _raised_anywhere(sources: Sources, handler: ast.ExceptHandler) -> Iterator[_Raised]:
-    names = caught_by(handler)
+    classes = _classes_caught(sources, handler) or set()
     for file, tree in sources.user_trees():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Raise) and (raised := _raised_at(file, tree, node)) and raised.error in names:
+            if isinstance(node, ast.Raise) and (raised := _raised_at(file, tree, node)) and raised.error in classes:
                 yield raised
 
 

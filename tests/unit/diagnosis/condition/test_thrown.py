@@ -40,6 +40,18 @@ def test_pythons_own_exception_counts_where_the_try_calls_the_function() -> None
     assert told("ValueError", "ValueError") == {"trial": [(7, "if loss > self.median:")]}
 
 
+def test_a_class_that_the_program_derives_from_what_is_caught() -> None:
+    text = (
+        textwrap.dedent(PROGRAM)
+        .lstrip("\n")
+        .format(error="ValueError", raised="Pruned")
+        .replace("self.trial(", "next(")
+    )
+    text += "class Pruned(ValueError):\n    pass\n"
+    found = thrown_under(Sources((SourceText(FILE, "<module>", 1, text),)), FILE, 4)
+    assert {a.function: [test.line for test in a.tests] for a in found} == {"trial": [7]}
+
+
 def test_what_nobody_raises_is_not_told() -> None:
     assert told("OSError", "Pruned") == {}
     assert told("Exception", "Pruned") == {}

@@ -466,6 +466,25 @@ def backward(self, labels):
     assert jumps_further_in(tree, 7, (5, 9)) == []
 
 
+def test_a_return_in_an_else_suite_is_further_in_and_an_elif_is_not() -> None:
+    text = """
+def forward(self, part):
+    if self.first:
+        hidden = self.source(part)
+    else:
+        hidden = self.pull()
+        if not self.healthy(hidden):
+            return
+    if self.cold:
+        warm()
+    elif self.done:
+        return
+    self.push(hidden)
+"""
+    found = jumps_further_in(ast.parse(text.strip()), 12, None)
+    assert [guard.condition for guard in found] == ["if not self.healthy(hidden):"]
+
+
 @pytest.mark.parametrize(
     ("arm", "found"),
     [('float("nan")', ["if seen"]), ("torch.zeros(1)", ["if seen"]), ("other.compute()", []), ("None", ["if seen"])],
