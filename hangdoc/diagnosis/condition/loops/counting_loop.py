@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.answers import answers
@@ -120,7 +121,8 @@ def _apart(seen: dict[int, str], ranks: SideRanks) -> int | None:
     mine, theirs = ([seen.get(rank, "") for rank in side] for side in ranks)
     if not mine or not theirs or not all(each.isdecimal() for each in (*mine, *theirs)):
         return None
-    return min(abs(a - b) for a in set(map(int, mine)) for b in set(map(int, theirs)))
+    both = sorted({(int(each), side) for side, shown in enumerate((mine, theirs)) for each in shown})
+    return min(later - earlier for (earlier, a), (later, b) in pairwise(both) if a != b)
 
 
 def _moves(sources: Sources, loop: ast.For, name: str, setting: tuple[str, int, str, list[Condition]]) -> bool:
