@@ -90,7 +90,7 @@ def is_pool_worker(process: Process) -> bool:
 
 
 def is_idle_worker(process: Process) -> bool:
-    """True for a worker of a multiprocessing.Pool or a DataLoader that waits for a task, or for its turn to take one."""
+    """True for a worker of a multiprocessing.Pool or a DataLoader that waits for a task, or its turn to take one."""
     frames = process.last.main.frames if process.last is not None and process.last.main is not None else ()
     below = next((frames[at - 1] for at, f in enumerate(frames) if at and f.file.endswith(_TAKE_TASKS)), None)
     return below is not None and below.file.endswith("/multiprocessing/queues.py")
