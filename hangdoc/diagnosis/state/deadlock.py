@@ -14,6 +14,8 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread
 
 _POOL_WORKER = "/multiprocessing/pool.py"
+_TAKE_TASKS = (_POOL_WORKER, "/torch/utils/data/_utils/worker.py")
+"""Where the workers of a multiprocessing.Pool (Python 3.11) and of a DataLoader (torch 2.13) take their next task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,9 @@ def is_pool_worker(process: Process) -> bool:
 
 
 def is_idle_worker(process: Process) -> bool:
-    """True for a worker of a multiprocessing.Pool that waits for a task, or for its turn to take one."""
+    """True for a worker of a multiprocessing.Pool or a DataLoader that waits for a task, or its turn to take one."""
     frames = process.last.main.frames if process.last is not None and process.last.main is not None else ()
-    below = next((frames[at - 1] for at, f in enumerate(frames) if at and f.file.endswith(_POOL_WORKER)), None)
+    below = next((frames[at - 1] for at, f in enumerate(frames) if at and f.file.endswith(_TAKE_TASKS)), None)
     return below is not None and below.file.endswith("/multiprocessing/queues.py")
 
 

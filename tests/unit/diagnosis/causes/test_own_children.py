@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cases import case
 
 from hangdoc import api
-from hangdoc.model.process import Process
+from hangdoc.model.process import Frame, Process, ProcessState
 from hangdoc.model.snapshot import JobSnapshot
 
 
@@ -68,3 +68,30 @@ def test_a_worker_that_reads_from_the_other_end_is_the_one_that_is_waited_for():
         return dataclasses.replace(child, blocking_files=(other_end,))
 
     assert code(with_children(job, 1, answering)) == "HD507"
+
+
+def test_a_worker_of_a_loader_that_waits_for_its_next_task_is_not_the_one_that_is_waited_for():
+    job = api.load(case("forked_lock"))
+    item = next(item for item in api.diagnose(job).culprit_processes if item.role == "dataloader-worker")
+    rank = next(rank for rank in job.ranks if rank.rank == item.rank)
+    worker = next(child for child in rank.process.children if child.pid == item.pid)
+    takes = (
+        Frame("/usr/lib/python3.11/multiprocessing/queues.py", 113, "Queue.get"),
+        Frame("/usr/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", 334, "_worker_loop"),
+    )
+
+    def at_rest(look: ProcessState) -> ProcessState:
+        return dataclasses.replace(look, threads=(dataclasses.replace(look.threads[0], frames=takes),))
+
+    idle = dataclasses.replace(worker, pid=1, looks=tuple(map(at_rest, worker.looks)))
+    process = dataclasses.replace(
+        rank.process,
+        children=(idle, worker),
+        blocking_files=tuple(
+            dataclasses.replace(each, peers=(idle.pid, worker.pid)) for each in rank.process.blocking_files
+        ),
+    )
+    ranks = (dataclasses.replace(r, process=process) if r.rank == item.rank else r for r in job.ranks)
+    named = api.diagnose(dataclasses.replace(job, ranks=tuple(ranks))).culprit_processes
+    assert item in named
+    assert idle.pid not in [each.pid for each in named]
