@@ -12,7 +12,7 @@ from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import holds, last_name, text_of
 from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -66,4 +66,22 @@ def _called(case: Case, step: str) -> tuple[Frame, list[Condition]] | None:
     at = Frame(calls[0].file, calls[0].call.lineno, getattr(calls[0].function, "name", "<module>"))
     tree = case.sources.function(at.file, at.line)
     around = guards(tree, at.line, frozenset({"remote"})) if tree is not None else []
-    return at, [cited(guard, at.file) for guard in around if guard.kind in CONDITIONS and "__name__" not in guard.names]
+    deciding = [cited(guard, at.file) for guard in around if guard.kind in CONDITIONS and "__name__" not in guard.names]
+    return at, deciding or chosen_at(at, calls[0].function)
+
+
+def chosen_at(at: Frame, function: ast.AST) -> list[Condition]:
+    """Where the function sets what the loop around the line goes over, if it does so once.
+
+    Example: `chosen = late(workers) ⏎ ray.get([w.sync.remote() for w in chosen])` → the first line.
+    """
+    nodes = list(ast.walk(function))
+    loops = [n for n in nodes if isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and holds(n, at.line)]
+    over = [part.iter for n in loops for part in ([n] if isinstance(n, ast.For) else n.generators)]
+    named = {each.id for each in over if isinstance(each, ast.Name)}
+    sets = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Assign) and any(isinstance(to, ast.Name) and to.id in named for to in n.targets)
+    ]
+    return [Condition(text_of(each), at.file, each.lineno) for each in sets] if len(sets) == 1 else []

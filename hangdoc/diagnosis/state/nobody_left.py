@@ -24,16 +24,18 @@ _DEEPEST = 4
 def unread_child(process: Process) -> Process | None:
     """The child that cannot end before its queue is read, where the rank waits for its end without a timeout.
 
-    None where the rank has another thread or child that may read: all that were forked have the pipe's other end.
+    None where the rank has another thread or child that may read: all that were forked have the pipe's other end. A
+    child that has ended reads nothing.
     """
     main = process.last.main if process.last is not None else None
     threads = process.last.threads[1:] if process.last is not None else ()
-    if main is None or main.wakes_in is not None or len(process.children) != 1:
+    living = [child for child in process.children if child.last is None or child.last.state not in ("Z", "X")]
+    if main is None or main.wakes_in is not None or len(living) != 1:
         return None
     joins = any(is_in(frame, "process_file", "joins_process") for frame in main.frames)
     if not joins or is_moving(process) or any(t.frames and not _is_probe(t) for t in threads):
         return None
-    (child,) = process.children
+    (child,) = living
     own = child.last.main if child.last is not None else None
     if own is None or child.children or is_moving(child):
         return None

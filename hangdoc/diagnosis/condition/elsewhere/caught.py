@@ -24,6 +24,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
@@ -245,7 +246,8 @@ def only_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | 
     """
     if gap.theirs is None or point.guarded != 1 or point.guard.condition != "try:":
         return None
-    found = [(each, frame) for frame in user_stack(gap.theirs.stack) for each in swallowing(sources, frame)]
+    way = gap.token.stack if is_own(gap) else gap.theirs.stack  # of a call of their own, they had been in that one
+    found = [(each, frame) for frame in user_stack(way) for each in swallowing(sources, frame)]
     if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
         return None
     return Condition(found[0][0].condition, point.file, found[0][0].line)

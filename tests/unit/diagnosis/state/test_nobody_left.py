@@ -38,6 +38,13 @@ def test_a_child_whose_queue_only_the_joining_rank_could_read() -> None:
     assert found.pid == 2
 
 
+def test_a_sibling_that_has_ended_reads_nothing() -> None:
+    ended = Process(3, 1, "child", looks=(ProcessState(0.0, "Z"), ProcessState(1.0, "Z")))
+    found = unread_child(joining(child(), ended))
+    assert found is not None
+    assert found.pid == 2
+
+
 @pytest.mark.parametrize(
     "rank",
     [
