@@ -24,7 +24,7 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.diagnosis import CodeExcerpt, CodeLine, Divergence
 from hangdoc.model.message import Joined, Message, Ranks
@@ -58,7 +58,7 @@ def code_excerpts(
     notes: dict[SourceText, list[_Note]] = {}
     branch = blame.diverged.branch_point if blame.diverged is not None else None
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
-    of_sides = _of_the_sides(blame, divergence, around)
+    of_sides = _of_the_sides(case, blame, divergence, around)
     of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
     of_branch = [*_of_the_branch(case, blame, divergence), *_of_the_answers(divergence)]
     for note in [*of_branch, *of_sides, *of_ranks]:
@@ -124,7 +124,7 @@ def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) ->
 
 
 def _of_the_sides(
-    blame: Blame[Explanation], divergence: Divergence | None, around: SourceText | None
+    case: Case, blame: Blame[Explanation], divergence: Divergence | None, around: SourceText | None
 ) -> Iterator[_Note]:
     """What each side called, and the line by which it left ``around``, the function of the condition, for it.
 
@@ -135,9 +135,19 @@ def _of_the_sides(
         guilty = bool(set(side.ranks) & set(blame.culprits))
         for inner, frame in itertools.pairwise(user_stack(side.stack)):
             if around is not None and _holds(around, frame) and not _holds(around, inner):
-                yield _Note(frame.file, frame.line, [Ranks(side.ranks), f": in {_called(inner)}"], guilty)
+                ranks = _on_this_way(case, blame, side.ranks, frame)
+                yield _Note(frame.file, frame.line, [Ranks(ranks), f": in {_called(inner)}"], guilty)
         if side.frame is not None and not side.frame.file.startswith("<"):
             yield _Note(side.frame.file, side.frame.line, [Ranks(side.ranks), ": ", side.op], guilty)
+
+
+def _on_this_way(case: Case, blame: Blame[Explanation], ranks: tuple[int, ...], frame: Frame) -> tuple[int, ...]:
+    """Those of the ranks that came to their call by the line of the frame: leaders and followers make one call by
+    lines of their own. All of them where what they do now need not be that call."""
+    if blame.diverged is None or not blame.diverged.alignment.history.inferred:
+        return ranks
+    stacks = {rank: case.activities[rank].stack for rank in ranks}
+    return tuple(r for r in ranks if any(same_line(f, frame) for f in stacks[r])) or ranks
 
 
 def _holds(text: SourceText, frame: Frame) -> bool:

@@ -112,6 +112,8 @@ def _up_to(calls: list[Token], mine: Token) -> list[Token]:
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
     """The others' calls in the group that the culprits have not issued: ``first`` and those after it."""
+    if alignment.history.inferred:
+        return [first]
     culprits = frozenset(alignment.culprits)
     others = (r for r in alignment.history.members if r not in culprits)
     longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])
