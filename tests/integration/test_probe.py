@@ -101,6 +101,7 @@ def starting(outputs: Path, mark: str) -> Iterator[Start]:
                 "HANGDOC_PROBE": folder,
                 "PYTHONPATH": str(PROBE),
                 "OMP_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",  # what a job prints is read while it runs, and in its order
                 MARK: mark,
                 **(env or {}),
             }
