@@ -42,11 +42,8 @@ _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
-
 _MOST_STACKS = 8
 """Stacks of a rank that are asked; chosen by hand."""
-_Functions = dict[str, dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef]]
-"""Name → the functions of that name, by file and line."""
 
 
 def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Message:
@@ -227,7 +224,7 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
     around = max(loops, key=lambda node: node.lineno, default=function)
     before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
     found: set[Condition] = set()
-    for condition in _raises(_functions(sources), at.file, around, before, _DEEPEST, {function}):
+    for condition in _raises(sources, at.file, around, before, _DEEPEST, {function}):
         found.add(condition)
         if len(found) > 1:
             return None
@@ -235,7 +232,7 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
 
 
 def _raises(
-    functions: _Functions, file: str, node: ast.AST, before: int, deep: int, seen: set[ast.AST]
+    sources: Sources, file: str, node: ast.AST, before: int, deep: int, seen: set[ast.AST]
 ) -> Iterator[Condition]:
     """The conditions of `raise` in the node's lines before that one, and in the functions that are called there."""
     tries = [n for n in ast.walk(node) if isinstance(n, ast.Try) and n.handlers]
@@ -250,20 +247,10 @@ def _raises(
             if inner is not None and inner.kind == "if":
                 yield cited(inner, file)
         elif isinstance(each, ast.Call) and deep:
-            called = functions.get(last_name(each.func), {})
+            called = sources.user_definitions(last_name(each.func))
             if len(called) == 1:
-                ((place, _), function), *_ = called.items()
+                ((place, function),) = called
                 last = (function.end_lineno or 0) + 1
                 if function not in seen:
                     seen.add(function)
-                    yield from _raises(functions, place, function, last, deep - 1, seen)
-
-
-def _functions(sources: Sources) -> _Functions:
-    """The user's functions by name, also those that are awaited."""
-    found: _Functions = {}
-    for file, tree in sources.user_trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, {})[file, node.lineno] = node
-    return found
+                    yield from _raises(sources, place, function, last, deep - 1, seen)

@@ -106,11 +106,17 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
 
 
+def without_wrappers(items: ast.expr) -> ast.expr:
+    """What makes the items: `self.plan()` of `enumerate(self.plan())`."""
+    while isinstance(items, ast.Call) and dotted(items.func) in names("wraps_items") and items.args:
+        items = items.args[0]
+    return items
+
+
 def _is_over_model(tree: ast.AST, line: int, source: ast.expr) -> bool:
     """True for the parts of a model, which are the same on every rank: `model.parameters()`, what an optimizer holds of
     them, and for `group[…]` in a loop over that."""
-    while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
-        source = source.args[0]
+    source = without_wrappers(source)
     if isinstance(source, ast.Subscript) and isinstance(source.value, ast.Name):
         around = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno < line and holds(n, line)]
         return any(dotted(n.target) == source.value.id and _is_over_model(tree, n.lineno, n.iter) for n in around)
@@ -250,9 +256,7 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     loop = _loop_at(tree, line)
     if not isinstance(loop, ast.For):
         return False
-    source = loop.iter
-    while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
-        source = source.args[0]
+    source = without_wrappers(loop.iter)
     if isinstance(source, ast.Call | ast.GeneratorExp):
         return False
     items = _simple_names(loop.target)

@@ -28,6 +28,18 @@ class UserCall:
     call: ast.Call
 
 
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """``node`` in the captured piece ``tree`` of the file."""
+
+    file: str
+    tree: ast.AST
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 class Sources:
     """The captured sources, found by file and line."""
 
@@ -36,6 +48,7 @@ class Sources:
         for text in texts:
             self._by_file.setdefault(text.file, []).append(text)
         self._calls: dict[str, list[UserCall]] | None = None
+        self._definitions: dict[str, list[_Definition]] | None = None
 
     def function(self, file: str, line: int) -> ast.AST | None:
         """The syntax tree of the innermost captured function (or module) that holds the line."""
@@ -73,13 +86,9 @@ class Sources:
 
     def functions(self, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         """(file, definition) of each captured function or method of that name."""
-        found: set[tuple[str, int]] = set()
-        for file in self._by_file:
-            for _, tree in self.trees(file):
-                for node in ast.walk(tree):
-                    if isinstance(node, ast.FunctionDef) and node.name == name and (file, node.lineno) not in found:
-                        found.add((file, node.lineno))
-                        yield file, node
+        for each in self._defined(name):
+            if isinstance(each.node, ast.FunctionDef):
+                yield each.file, each.node
 
     def user_calls(self, *called: str) -> list[UserCall]:
         """The calls of functions or methods of these names in the user's code, each once."""
@@ -118,6 +127,29 @@ class Sources:
     def user_functions(self, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         """(file, definition) of each captured function or method of that name in the user's code."""
         return ((file, node) for file, node in self.functions(name) if not is_library(Frame(file, 0, "")))
+
+    def user_definitions(self, name: str) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        """The same, also of functions that are awaited."""
+        found = ((e.file, e.node) for e in self._defined(name) if not is_library(Frame(e.file, 0, "")))
+        return [(file, node) for file, node in found if not isinstance(node, ast.ClassDef)]
+
+    def user_classes(self, name: str) -> list[tuple[str, ast.AST, ast.ClassDef]]:
+        """(file, captured piece, definition) of each class of that name in the user's code."""
+        found = [each for each in self._defined(name) if not is_library(Frame(each.file, 0, ""))]
+        return [(each.file, each.tree, each.node) for each in found if isinstance(each.node, ast.ClassDef)]
+
+    def _defined(self, name: str) -> list[_Definition]:
+        """The functions and classes of that name, each once. Indexed once: many rules ask, and files may be long."""
+        if self._definitions is None:
+            self._definitions = {}
+            seen: set[tuple[str, int]] = set()
+            for file in self._by_file:
+                for _, tree in self.trees(file):
+                    for node in ast.walk(tree):
+                        if isinstance(node, _DEFINED) and (file, node.lineno) not in seen:
+                            seen.add((file, node.lineno))
+                            self._definitions.setdefault(node.name, []).append(_Definition(file, tree, node))
+        return self._definitions.get(name, [])
 
     def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
         """Every captured piece of the file that parses."""

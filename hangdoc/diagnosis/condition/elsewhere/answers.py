@@ -22,6 +22,7 @@ from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.asked import asked_by, is_constant
@@ -102,19 +103,12 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
             yield node.value  # what a call's argument is set by
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
-            yield _unwrapped(node.iter)
+            yield without_wrappers(node.iter)
         elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and holds(node, line):
             yield from _tests_within(node.value, line)
             if isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
                 given = (*node.value.args, *(each.value for each in node.value.keywords))
                 yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
-
-
-def _unwrapped(items: ast.expr) -> ast.expr:
-    """What makes the items: `self.plan()` of `enumerate(self.plan())`."""
-    while isinstance(items, ast.Call) and last_name(items.func) in names("wraps_items") and items.args:
-        items = items.args[0]
-    return items
 
 
 def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:

@@ -87,13 +87,9 @@ def _arguments(function: ast.AST) -> set[str]:
 
 def _method(sources: Sources, name: str) -> Runs | None:
     """`__call__` of the program's one class of that name."""
-    found: dict[tuple[str, int], Runs] = {}
-    for file, tree in sources.user_trees():
-        for owner in ast.walk(tree):
-            if isinstance(owner, ast.ClassDef) and owner.name == name:
-                own = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
-                found |= {(file, each.lineno): (file, each) for each in own}
-    return next(iter(found.values())) if len(found) == 1 else None
+    methods = ((file, each) for file, _, owner in sources.user_classes(name) for each in owner.body)
+    found = [(file, each) for file, each in methods if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
+    return found[0] if len(found) == 1 else None
 
 
 def _made_within(sources: Sources, here: ast.AST, maker: ast.expr) -> Runs | None:

@@ -78,15 +78,10 @@ def _class_of(sources: Sources, file: str, owner: str) -> str:
 
 def _within_method(sources: Sources, name: str, method: str) -> Iterator[Condition]:
     """The conditions in that method of the program's class under which lists of the object get an item."""
-    classes = [
-        (file, tree, each)
-        for file, tree in sources.user_trees()
-        for each in ast.walk(tree)
-        if isinstance(each, ast.ClassDef) and each.name == name
-    ]
-    if len({(file, each.lineno) for file, _, each in classes}) != 1:
+    classes = sources.user_classes(name)
+    if len(classes) != 1:
         return
-    file, tree, owner = classes[0]
+    ((file, tree, owner),) = classes
     for function in owner.body:
         if not isinstance(function, ast.FunctionDef) or function.name != method:
             continue

@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
@@ -102,9 +102,7 @@ def _maker(
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line] if tree is not None else []
     if tree is None or not loops:
         return None
-    source = loops[0].iter
-    while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
-        source = source.args[0]
+    source = without_wrappers(loops[0].iter)
     if isinstance(source, ast.Call):
         called = last_name(source.func)
         found = [each for each in sources.user_functions(called) if _yields(each[1])]
@@ -118,13 +116,7 @@ def _maker(
 
 def _of_class(sources: Sources, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     """(file, function) by which the objects of the user's one class of that name make their items."""
-    classes = {
-        (file, node.lineno): node
-        for file, tree in sources.user_trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name == name
-    }
-    for (file, _), node in classes.items():
+    for file, _, node in sources.user_classes(name):
         for each in node.body:
             if isinstance(each, ast.FunctionDef) and (
                 each.name == "__next__" or (each.name == "__iter__" and _yields(each))
