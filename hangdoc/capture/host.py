@@ -25,16 +25,27 @@ from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
 from hangdoc.capture.read.source_files import Witness
+from hangdoc.capture.read.written import Output
 from hangdoc.capture.request import CaptureRequest
 from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
+from hangdoc.capture.safe.text import clean
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, Process, ProcessExit
-from hangdoc.model.snapshot import NO_PROBE, HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import (
+    NO_PROBE,
+    HostSnapshot,
+    JobSnapshot,
+    LogTail,
+    RankSnapshot,
+    SourceText,
+    Unavailable,
+    Written,
+)
 from hangdoc.model.store import RendezvousStore
 
 _T = TypeVar("_T")
@@ -55,6 +66,10 @@ _MOST_SHARED = 8
 """Files that several ranks write to: the first that tells of errors counts. Judgement."""
 _SHARED_SECONDS = 0.5
 """For their last 64 KiB each. Judgement."""
+_MOST_OWN = 64
+"""Files that a single rank writes to, in which lines of the program are looked for. Judgement."""
+_WRITTEN_SECONDS = 2.0
+"""For finding who wrote the lines in them; 1,000 lines and 300 texts take 0.05 s (measured)."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
 _STORE_SECONDS = 1.0
@@ -114,6 +129,8 @@ class _Capture:
         self.exit_watch = ExitWatch()
         self.shared_logs: dict[LogFile, None] = {}
         """Files that ranks write to, and their launcher or hangdoc as well."""
+        self.own_logs: dict[LogFile, list[int]] = {}
+        """The others, and the ranks that write to them."""
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -133,7 +150,7 @@ class _Capture:
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
         launcher = process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files)
-        texts, no_texts = self._sources(ranks, launcher, witnesses, roots, typed_in)
+        texts, no_texts, written = self._sources(ranks, launcher, witnesses, roots, typed_in)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -151,6 +168,7 @@ class _Capture:
             ranks=ranks,
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
+            written=written,
             store=self._store(seen),
             nccl=seen.nccl,
             sources=texts,
@@ -308,7 +326,10 @@ class _Capture:
         if target.pid is not None:
             shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
         self.shared_logs.update(dict.fromkeys(file for file in found if file in shared))
-        return logs.read_log(tuple(file for file in found if file not in shared))
+        own = tuple(file for file in found if file not in shared)
+        for file in own:
+            self.own_logs.setdefault(file, []).append(target.rank)
+        return logs.read_log(own)
 
     def _shared_log(self) -> LogTail | None:
         """The errors in what several ranks write to one file."""
@@ -349,9 +370,9 @@ class _Capture:
         witnesses: Sequence[Witness],
         roots: tuple[str, ...],
         typed_in: Mapping[str, TypedIn],
-    ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
+    ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...], tuple[Written, ...]]:
         if self.options.no_source:
-            return (), ()
+            return (), (), ()
         of_ranks = (stack for rank in ranks for stack in sources.stacks_of(rank))
         stacks = (*of_ranks, *sources.stacks_of_launcher(launcher))
         strings = self.options.keep_strings
@@ -359,12 +380,21 @@ class _Capture:
         reading = Task(found.of_users)
         texts, missing = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         if not texts:
-            return texts, missing
+            return texts, missing, ()
+        until = time.monotonic() + _WRITTEN_SECONDS
+        matching = Task(lambda: found.written(self._outputs(), until))
+        written, writing = self._result(matching, "log", until, ((), ()))
         # The libraries' make the reason clearer, where they can be had in time.
         more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
-        return texts, missing
+        return tuple(dict.fromkeys((*texts, *writing))), missing, written
+
+    def _outputs(self) -> list[Output]:
+        """The ends of the files that the ranks write to, each once, with the rank that a file is of alone."""
+        own = [(ranks[0] if len(ranks) == 1 else None, file) for file, ranks in self.own_logs.items()]
+        files = [*((None, file) for file in list(self.shared_logs)[:_MOST_SHARED]), *own[:_MOST_OWN]]
+        return [(clean(file.path), rank, logs.tail_lines(file)) for rank, file in files]
 
     def _result(self, task: Task[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
         """The task's result; on failure, or ``until`` (monotonic), the default and a note."""

@@ -33,6 +33,13 @@ from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
+from hangdoc.diagnosis.causes.told_by_output import (
+    doubted_by_output,
+    told_by_output,
+    with_output,
+    with_written,
+    written_evidence,
+)
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
@@ -250,11 +257,16 @@ def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
-    confidence, sure = _how_sure(case, found, outcome, named.doubt)
+    told = told_by_output(case, found)
+    sides = with_answers(case, divergence(case, found, named))
+    doubt = "; ".join(filter(None, (named.doubt, doubted_by_output(sides, told))))
+    if told:
+        named = with_output(told, named)
+        sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
+    confidence, sure = _how_sure(case, found, outcome, doubt)
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
     answered = answers_to_conditions(case, named.why)
-    sides = with_answers(case, divergence(case, found, named))
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -273,7 +285,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=gather(case, found, writer),
+        evidence=(*written_evidence(told), *gather(case, found, writer)),
         unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable, Written
 
 _T = TypeVar("_T")
 _MODES = {"watch": 0, "attach": 1, "dump": 2}
@@ -52,6 +52,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         ranks=_ranks(snapshots),
         hosts=_hosts(snapshots),
         log=_first(snapshot.log for snapshot in snapshots),
+        written=tuple(sorted({line for snapshot in snapshots for line in snapshot.written}, key=_order_of_line)),
         store=max(
             (snapshot.store for snapshot in snapshots if snapshot.store is not None),
             key=lambda store: (store.pid is not None, len(store.joined or ()), repr(store)),
@@ -175,6 +176,10 @@ def _one_host(name: str, looks: set[HostSnapshot]) -> HostSnapshot:
     identity = max(host.identity for host in looks)
     launcher = _oldest(host.launcher for host in looks)
     return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus, identity, launcher)
+
+
+def _order_of_line(line: Written) -> tuple[str, int, int, str, tuple[tuple[str, int], ...]]:
+    return line.output, line.number, -1 if line.rank is None else line.rank, line.text, line.places
 
 
 _Socket = TypeVar("_Socket", ListeningPort, Connection)

@@ -37,6 +37,22 @@ class LogTail:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A line of the job's output in which texts of the program stand.
+
+    ``places``: (file, line) of these texts, that of the most letters first. ``rank``: who wrote it, None where the line
+    does not tell and the file is no rank's own. ``output`` is the file's path, and ``number`` the line's in
+    what was read of it.
+    """
+
+    text: str
+    places: tuple[tuple[str, int], ...]
+    rank: int | None = None
+    output: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceText:
     """The source of one function (or module) involved, string literals scrubbed unless asked for.
 
@@ -126,6 +142,8 @@ class JobSnapshot:
     hosts: tuple[HostSnapshot, ...] = ()
     log: LogTail | None = None
     """Lines with errors from the output that all ranks share, if it goes to a file; which rank wrote one is unknown."""
+    written: tuple[Written, ...] = ()
+    """The lines at the end of the job's output that its own statements wrote, where it goes to files."""
     store: RendezvousStore | None = None
     """The job's own store; None where it was not read."""
     nccl: NcclStatus | None = None

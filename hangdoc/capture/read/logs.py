@@ -67,7 +67,7 @@ def read_log(files: tuple[LogFile, ...]) -> LogTail | None:
     A file that was written to well after the others comes before them: a warning of the start is not the last word.
     """
     for file in _latest_first(files):
-        lines = _read(file)[-_MAX_LINES:]
+        lines = tail_lines(file)[-_MAX_LINES:]
         if lines:
             return LogTail(clean(file.path), lines)
     return None
@@ -87,7 +87,7 @@ def _latest_first(files: tuple[LogFile, ...]) -> list[LogFile]:
 def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
     """The lines in the last 64 KiB of the first of ``files`` that say why native code ended a process."""
     for file in files:
-        lines = tuple(line for line in _read(file) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
+        lines = tuple(line for line in tail_lines(file) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
         if lines:
             return LogTail(clean(file.path), lines)
     return None
@@ -96,13 +96,14 @@ def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
 def error_lines(files: tuple[LogFile, ...]) -> LogTail | None:
     """The lines in the last 64 KiB of the first of ``files`` that tell of exceptions and errors."""
     for file in files:
-        lines = tuple(dict.fromkeys(told_errors(_read(file))))[-_MAX_TELLING:]
+        lines = tuple(dict.fromkeys(told_errors(tail_lines(file))))[-_MAX_TELLING:]
         if lines:
             return LogTail(clean(file.path), lines)
     return None
 
 
-def _read(file: LogFile) -> tuple[str, ...]:
+def tail_lines(file: LogFile) -> tuple[str, ...]:
+    """The lines in the last 64 KiB of a file, masked and escaped."""
     try:
         fd = regular_file(file.path, identity=file.identity)
     except (OSError, ValueError):

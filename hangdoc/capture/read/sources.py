@@ -20,10 +20,11 @@ from pathlib import PurePosixPath
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
+from hangdoc.capture.read.written import Output, texts_of, written_by
 from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
-from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable, Written
 from hangdoc.model.stop_flags import flags, flags_in, functions, leaving_tests, set_at, setters, tests_around
 
 _MAX_FILES = 100
@@ -35,6 +36,7 @@ _MAX_LIBRARY_FILES = 20
 _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
 _MAX_ANSWERING = 80
+_MAX_WRITING = 60
 _ASKED_DEEP = 2
 """Functions that ask each other, followed this far. Judgement."""
 _MAX_TRIED = 400
@@ -122,6 +124,18 @@ class Sources:
         """The user's files on the stacks, the small ones: what would end a wait need not be on a stack, and a process
         that was spawned, or whose program is over, has no frame of its module."""
         return tuple(self._files.whole(self._texts))
+
+    def written(
+        self, outputs: Sequence[Output], until: float
+    ) -> tuple[tuple[Written, ...], tuple[SourceText, ...]]:
+        """The lines of the ranks' output that the user's statements wrote, and the functions of these statements. See
+        ``written.written_by``."""
+        modules = list(self._files.with_imported(list(self._lines), until))
+        found = written_by(outputs, (text for each in modules for text in texts_of(each.file, each.tree)), until)
+        by_file = {module.file: module for module in modules}
+        places = dict.fromkeys(place for line in found for place in line.places)
+        around = (by_file[file].around("", line) for file, line in places)
+        return found, tuple({(t.file, t.first_line): t for t in around if t is not None}.values())[:_MAX_WRITING]
 
     def of_libraries(self) -> tuple[SourceText, ...]:
         """The libraries' functions, and those that set what their loops test: as many as can be had in two seconds."""
@@ -228,7 +242,7 @@ class _Files:
             texts += [module.text_of(node) for node in functions(module.tree) if node.name in {*setting, *flagged}]
         if not names:
             return []
-        for module in self._with_imported(users, until):
+        for module in self.with_imported(users, until):
             texts += [
                 text
                 for line, _ in set_at(module.tree, names, methods)
@@ -239,7 +253,7 @@ class _Files:
     def answering(self, texts: Sequence[SourceText], users: Sequence[str], until: float) -> list[SourceText]:
         """The user's functions that the conditions in ``texts`` ask, and what these ask; those that raise what the
         handlers in ``texts`` catch; then those that tell of what no stack shows any more."""
-        every = [(each, node) for each in self._with_imported(users, until) for node in functions(each.tree)]
+        every = [(each, node) for each in self.with_imported(users, until) for node in functions(each.tree)]
         found: dict[tuple[str, int], SourceText] = {}
         trees: list[ast.AST] = [self.module(text.file).tree_of(text) for text in texts]
         caught: set[str] = set()
@@ -266,7 +280,7 @@ class _Files:
                 found.setdefault((text.file, text.first_line), text)
         return list(found.values())[:_MAX_ANSWERING]
 
-    def _with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
+    def with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
         """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""
         queue = dict.fromkeys(users)
         tried, found = 0, 0

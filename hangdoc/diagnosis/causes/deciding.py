@@ -177,6 +177,11 @@ def _subject(answer: Answer) -> str:
     return f"{answer.function}() {answer.how} "
 
 
+def answers_at(case: Case, condition: Condition) -> list[Answer]:
+    """What decides the condition, in functions that it asks."""
+    return _answers(case, condition.file, condition.line)
+
+
 def _answers(case: Case, file: str, line: int) -> list[Answer]:
     """What decides the condition, handler or loop at that line, in functions that it asks."""
     found = answers(case.sources, file, line) or thrown_under(case.sources, file, line)

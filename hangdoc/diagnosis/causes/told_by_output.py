@@ -1,0 +1,89 @@
+"""What the job itself wrote, as evidence of the condition that the ranks took differently."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.causes.deciding import answers_at
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.model.diagnosis import BranchAnswer, Divergence, Evidence
+from hangdoc.model.kinds import GONE
+from hangdoc.model.message import Condition, Joined, Message, Ranks, conditions_in, joined
+from hangdoc.model.process import Stack
+
+_LONGEST = 160
+"""Characters of a line that is shown as evidence. Judgement."""
+
+
+def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
+    """The conditions under which the culprits alone wrote something; where they wait for ranks that have ended, those
+    of the ranks that have."""
+    others = others_of(case, blame)
+    if not case.job.written or not blame.culprits or not others:
+        return []
+    gap = blame.diverged.gap if blame.diverged is not None else None
+    parted = [token.stack for token in (gap.mine, gap.theirs) if token is not None] if gap is not None else []
+    found = written_under(case.sources, case.job.written, _stacks(case, blame.culprits, parted), blame.culprits, others)
+    gone = tuple(rank for rank in case.activities if rank not in blame.culprits and case.activities[rank].kind in GONE)
+    if found or not gone:
+        return found
+    return written_under(case.sources, case.job.written, _stacks(case, gone, parted), gone, blame.culprits)
+
+
+def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:
+    return [*parted, *(case.activities[rank].stack for rank in ranks if rank in case.activities)]
+
+
+def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
+    """The finding with the conditions that the output tells of and that its sentences do not cite."""
+    cited = set(conditions_in(named.why))
+    news = [each for each in found if each.condition not in cited and each.condition != named.decided_at]
+    if not news:
+        return named
+    ranks = tuple(sorted({rank for each in news for rank in each.ranks}))
+    who: Message = Ranks(ranks) if ranks else "one rank"
+    said: Message = [who, " alone wrote what stands under ", Joined([each.condition for each in news], " and ")]
+    return replace(named, why=joined(named.why, said))
+
+
+def with_written(case: Case, found: Divergence | None, told: list[WrittenUnder]) -> Divergence | None:
+    """The divergence with these conditions, and what decides them, beside that of its branch."""
+    if found is None or found.branch is None:
+        return found
+    branch = found.branch
+    known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
+    more: list[BranchAnswer] = []
+    for each in told:
+        by = [(answer.function, test) for answer in answers_at(case, each.condition) for test in answer.tests]
+        more += [_answer(function, test) for function, test in [(each.function, each.condition), *by]]
+    more = [each for each in dict.fromkeys(more) if (each.file, each.line) not in known]
+    return replace(found, branch=replace(branch, answers=(*branch.answers, *more)))
+
+
+def _answer(function: str, test: Condition) -> BranchAnswer:
+    return BranchAnswer(function, test.file, test.line, test.source)
+
+
+def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str:
+    """What speaks against certainty: the output tells of other conditions than the one that is shown."""
+    branch = found.branch if found is not None else None
+    if branch is None or not told:
+        return ""
+    known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
+    shown = any((each.condition.file, each.condition.line) in known for each in told)
+    return "" if shown else "what was written there tells of another condition"
+
+
+def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:
+    """'rank 3 wrote: document 9 skipped', each line once."""
+    lines = {each.line: each.ranks for each in told}
+    return [Evidence("log", ranks, _evidence(ranks, line.text)) for line, ranks in lines.items()]
+
+
+def _evidence(ranks: tuple[int, ...], text: str) -> str:
+    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    who = f"rank {', '.join(map(str, ranks))}" if ranks else "the output"
+    return f"{who} {'wrote' if ranks else 'tells'}: {shown}"

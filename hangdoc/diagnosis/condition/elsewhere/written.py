@@ -1,0 +1,211 @@
+"""The conditions under which a side wrote what no rank of the other side did: a line in a rare branch tells who was in
+it. Example: in the output, once, `rank 4: no files left`, and
+
+    104  mine = dump.files[rank::world]
+    105  if not mine:
+    106      log.info("rank %d: no files left", rank)
+    107      return
+
+→ `if not mine:` at line 105. What ranks wrote before rounds that they have gone through since says nothing, and
+neither does what one rank alone ever writes, or what every rank does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.rank_tests import asks_for_rank
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import Written
+
+_MOST = 2
+"""Conditions; more of them are no reason any more. Chosen by hand."""
+_MOST_ROUNDS = 2
+"""How often a rank may have written one thing since, and still be in what the line tells of. Chosen by hand."""
+_DEEPEST = 3
+_MOST_REACHED = 400
+"""Callers of a function without a condition, and functions that are called from a stack. Chosen by hand."""
+
+_Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenUnder:
+    """``line`` was written under the condition. ``ranks``: the writers, as far as the line or its file tells."""
+
+    condition: Condition
+    function: str
+    line: Written
+    ranks: tuple[int, ...]
+
+
+def written_under(
+    sources: Sources,
+    lines: Sequence[Written],
+    stacks: Collection[Stack],
+    writers: tuple[int, ...],
+    others: tuple[int, ...],
+) -> list[WrittenUnder]:
+    """The conditions under which ``writers`` wrote what none of ``others`` did, in the order of the lines.
+
+    ``stacks``: where the writers are and have parted. What a line without a rank tells of has to be called from there.
+    """
+    by_place: dict[_Place, list[Written]] = {}
+    for line in lines:
+        for place in line.places:
+            by_place.setdefault(place, []).append(line)
+    asked = _Asked(sources, lines, stacks, writers, others)
+    found: dict[Condition, WrittenUnder] = {}
+    for line in lines:
+        for place in sorted(line.places, key=lambda at: not asked.is_raised(at)):
+            if line is not by_place[place][0] or not asked.is_told_by(place, by_place[place]):
+                continue
+            under = asked.condition_of(place, known=line.rank is not None)
+            if under is not None:
+                ranks = tuple(sorted({each.rank for each in by_place[place] if each.rank is not None}))
+                found.setdefault(under[0], WrittenUnder(*under, line, ranks))
+    return list(found.values())[:_MOST]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is known of all lines, for the questions about one statement."""
+
+    sources: Sources
+    lines: Sequence[Written]
+    stacks: Collection[Stack]
+    writers: tuple[int, ...]
+    others: tuple[int, ...]
+
+    def is_told_by(self, place: _Place, own: list[Written]) -> bool:
+        """True if the writers alone wrote what the statement says, and not long before they came where they are."""
+        ranks = {line.rank for line in own if line.rank is not None}
+        if len([line for line in own if line.rank is None]) > (0 if ranks else len(self.writers)):
+            return False  # each rank may have written it
+        if ranks and not ranks <= set(self.writers):
+            return False
+        if ranks <= {0} and self._is_for_rank_0(place):
+            return False
+        return not self._has_gone_on(own[0])
+
+    def _is_for_rank_0(self, place: _Place) -> bool:
+        """True if only rank 0 would write it: by what the program sets for its logs, or by what it writes with."""
+        call = self._call_around(place)
+        name = last_name(call.func) if call is not None else ""
+        if name in names("writes_warning"):
+            return False
+        if any(line.rank for line in self.lines if line.rank in self.others):
+            return False
+        own = self.sources.user_definitions(name) if name not in names("writes_line") else []
+        tests = (node.test for _, body in own for node in ast.walk(body) if isinstance(node, ast.If))
+        return any(map(_tests_rank, tests)) or (name not in names("writes_text") and self._limits_logs())
+
+    def _limits_logs(self) -> bool:
+        """True if what a logger writes depends on the rank: `setLevel(INFO if rank == 0 else WARNING)`."""
+        for each in self.sources.user_calls(*names("limits_logs")):
+            values = (*each.call.args, *(word.value for word in each.call.keywords if word.arg == "level"))
+            if any(isinstance(part, ast.IfExp) and _tests_rank(part.test) for v in values for part in ast.walk(v)):
+                return True
+            if any(_is_of_rank(self.sources, each.file, guard) for guard in guards(each.tree, each.call.lineno)):
+                return True
+        return False
+
+    def _has_gone_on(self, line: Written) -> bool:
+        """True if the job has gone round since: a line of one statement comes again and again."""
+        later = [each for each in self.lines if each.output == line.output and each.number > line.number]
+        if line.rank is not None:
+            counts = Counter(e.places[0] for e in later if e.rank == line.rank)
+            return max(counts.values(), default=0) > _MOST_ROUNDS
+        each = max(len(self.writers) + len(self.others), 1)
+        known = Counter((e.places[0], e.rank) for e in later if e.rank is not None)
+        unknown = Counter(e.places[0] for e in later if e.rank is None)
+        return max(known.values(), default=0) > _MOST_ROUNDS or max(unknown.values(), default=0) > each
+
+    def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str] | None:
+        """The innermost condition around the statement, and the function that it is in; None where none decided it."""
+        file, line = place
+        if not known and not self._is_on_the_way(place):
+            return None
+        for _ in range(_DEEPEST):
+            tree = self.sources.function(file, line)
+            if tree is None:
+                return None
+            here = function_name(tree, line)
+            for guard in reversed(guards(tree, line)):
+                if _is_of_rank(self.sources, file, guard):
+                    return None
+                if _decides(guard):
+                    return Condition(guard.condition, file, guard.line), here
+            calls = self.sources.user_calls(here)
+            if here == "<module>" or len(calls) != 1:
+                return None
+            file, line = calls[0].file, calls[0].call.lineno
+        return None
+
+    def _is_on_the_way(self, place: _Place) -> bool:
+        """True if the statement is in a function on one of the stacks, or in one that these call."""
+        tree = self.sources.function(*place)
+        wanted = function_name(tree, place[1]) if tree is not None else ""
+        frames = [frame for stack in self.stacks for frame in user_stack(stack)]
+        waiting = deque(dict.fromkeys(plain(frame.function) for frame in frames if frame.function != "<module>"))
+        reached = set(waiting)
+        while waiting and wanted not in reached and len(reached) < _MOST_REACHED:
+            for _, body in self.sources.user_definitions(waiting.popleft()):
+                for name in _named_in(body) - reached:
+                    if self.sources.user_definitions(name):
+                        reached.add(name)
+                        waiting.append(name)
+        return wanted in reached
+
+    def is_raised(self, place: _Place) -> bool:
+        """True if it is the text of an exception: what wrote it only handed that on."""
+        tree = self.sources.function(*place)
+        raises = ast.walk(tree) if tree is not None else ()
+        return any(isinstance(node, ast.Raise) and holds(node, place[1]) for node in raises)
+
+    def _call_around(self, place: _Place) -> ast.Call | None:
+        """The innermost call on the statement's line."""
+        tree = self.sources.function(*place)
+        function = enclosing_function(tree, place[1]) if tree is not None else None
+        calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)] if function is not None else []
+        around = [call for call in calls if holds(call, place[1])]
+        return min(around, key=lambda call: (call.end_lineno or 0) - call.lineno, default=None)
+
+
+def _named_in(body: ast.AST) -> set[str]:
+    """What a function calls or hands on, by its last name."""
+    return {last_name(node) for node in ast.walk(body) if isinstance(node, ast.Attribute | ast.Name)}
+
+
+def _decides(guard: Guard) -> bool:
+    """True for a guard that some rounds pass and others do not; loops and `try:` stand around what they hold."""
+    if guard.kind == "try":
+        return guard.taken and not guard.is_tried and guard.condition != "finally:"
+    return guard.kind in ("if", "return", "match") and not is_alike(guard.condition) and "__name__" not in guard.names
+
+
+def _is_of_rank(sources: Sources, file: str, guard: Guard) -> bool:
+    """True for a condition on the rank: the other ranks never come past it."""
+    if guard.kind not in ("if", "return", "expression", "match"):
+        return False
+    named = any(is_rank_name(name) for name in guard.names) or pattern("rank_word").search(guard.condition)
+    return bool(named) or asks_for_rank(sources, file, guard.line)
+
+
+def _tests_rank(test: ast.AST) -> bool:
+    text = text_of(test)
+    return bool(pattern("rank_word").search(text)) or any(
+        is_rank_name(dotted(part)) for part in ast.walk(test) if isinstance(part, ast.Name | ast.Attribute)
+    )
