@@ -125,9 +125,7 @@ class Sources:
         that was spawned, or whose program is over, has no frame of its module."""
         return tuple(self._files.whole(self._texts))
 
-    def written(
-        self, outputs: Sequence[Output], until: float
-    ) -> tuple[tuple[Written, ...], tuple[SourceText, ...]]:
+    def written(self, outputs: Sequence[Output], until: float) -> tuple[tuple[Written, ...], tuple[SourceText, ...]]:
         """The lines of the ranks' output that the user's statements wrote, and the functions of these statements. See
         ``written.written_by``."""
         modules = list(self._files.with_imported(list(self._lines), until))

@@ -20,6 +20,7 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -38,6 +39,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
+_NOT_SEEN = "the condition that decided it could not be seen"
 NOT_SEEN_FILLED = "what it was filled with was not seen"
 """The doubt of a finding that says ``filled_unevenly``."""
 
@@ -286,7 +288,7 @@ def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message =
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
         *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        filled or _called_otherwise(case, blame, gap) or "the condition that decided it could not be seen",
+        filled or _called_otherwise(case, blame, gap) or ("" if told_by_output(case, blame) else _NOT_SEEN),
     )
 
 

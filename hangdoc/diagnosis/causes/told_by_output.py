@@ -11,7 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import BranchAnswer, Divergence, Evidence
 from hangdoc.model.kinds import GONE
-from hangdoc.model.message import Condition, Joined, Message, Ranks, conditions_in, joined
+from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, conditions_in, joined
 from hangdoc.model.process import Stack
 
 _LONGEST = 160
@@ -34,6 +34,9 @@ def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
 
 
 def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:
+    """Where these ranks are, and where the sides have parted; nothing where the ranks were not seen."""
+    if not any(case.activities[rank].stack for rank in ranks if rank in case.activities):
+        return []
     return [*parted, *(case.activities[rank].stack for rank in ranks if rank in case.activities)]
 
 
@@ -44,8 +47,10 @@ def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
     if not news:
         return named
     ranks = tuple(sorted({rank for each in news for rank in each.ranks}))
-    who: Message = Ranks(ranks) if ranks else "one rank"
-    said: Message = [who, " alone wrote what stands under ", Joined([each.condition for each in news], " and ")]
+    who: Message = "by the output, one rank alone has"
+    if ranks:
+        who = ["by what ", Verb(ranks, "it", "they"), " wrote, ", Ranks(ranks), " alone ", Verb(ranks, "has", "have")]
+    said: Message = [who, " been under ", Joined([each.condition for each in news], " and ")]
     return replace(named, why=joined(named.why, said))
 
 
@@ -68,9 +73,10 @@ def _answer(function: str, test: Condition) -> BranchAnswer:
 
 
 def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str:
-    """What speaks against certainty: the output tells of other conditions than the one that is shown."""
+    """What speaks against certainty: the output tells of other conditions than the loop that is shown. What a condition
+    around the call tests may well have been set under one of them."""
     branch = found.branch if found is not None else None
-    if branch is None or not told:
+    if branch is None or not told or branch.kind != "loop":
         return ""
     known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     shown = any((each.condition.file, each.condition.line) in known for each in told)

@@ -18,7 +18,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -125,13 +124,20 @@ class _Asked:
     def _has_gone_on(self, line: Written) -> bool:
         """True if the job has gone round since: a line of one statement comes again and again."""
         later = [each for each in self.lines if each.output == line.output and each.number > line.number]
-        if line.rank is not None:
-            counts = Counter(e.places[0] for e in later if e.rank == line.rank)
-            return max(counts.values(), default=0) > _MOST_ROUNDS
-        each = max(len(self.writers) + len(self.others), 1)
-        known = Counter((e.places[0], e.rank) for e in later if e.rank is not None)
-        unknown = Counter(e.places[0] for e in later if e.rank is None)
-        return max(known.values(), default=0) > _MOST_ROUNDS or max(unknown.values(), default=0) > each
+        known = Counter((each.places[0], each.rank) for each in later if each.rank is not None)
+        unknown = Counter(each.places[0] for each in later if each.rank is None)
+        ranks = len(self.writers) + len(self.others)
+        return max(known.values(), default=0) > _MOST_ROUNDS or any(
+            count > (_MOST_ROUNDS if self._is_under_rank(where) else _MOST_ROUNDS * ranks)
+            for where, count in unknown.items()
+        )
+
+    def _is_under_rank(self, place: _Place) -> bool:
+        """True if a condition on the rank is around the statement: a line of it is of one round, and not of each
+        rank's."""
+        tree = self.sources.function(*place)
+        around = guards(tree, place[1]) if tree is not None else []
+        return any(_is_of_rank(self.sources, place[0], guard) for guard in around)
 
     def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str] | None:
         """The innermost condition around the statement, and the function that it is in; None where none decided it."""
@@ -143,11 +149,14 @@ class _Asked:
             if tree is None:
                 return None
             here = function_name(tree, line)
-            for guard in reversed(guards(tree, line)):
-                if _is_of_rank(self.sources, file, guard):
-                    return None
-                if _decides(guard):
-                    return Condition(guard.condition, file, guard.line), here
+            around = list(reversed(guards(tree, line)))
+            if any(_is_of_rank(self.sources, file, guard) for guard in around):
+                return None
+            deciding = [guard for guard in around if _decides(guard)]
+            if len(deciding) > 1 and _only_writes(tree, deciding[0]):
+                del deciding[0]
+            if deciding:
+                return Condition(deciding[0].condition, file, deciding[0].line), here
             calls = self.sources.user_calls(here)
             if here == "<module>" or len(calls) != 1:
                 return None
@@ -159,6 +168,8 @@ class _Asked:
         tree = self.sources.function(*place)
         wanted = function_name(tree, place[1]) if tree is not None else ""
         frames = [frame for stack in self.stacks for frame in user_stack(stack)]
+        if not frames:
+            return True  # what the writers did was not seen
         waiting = deque(dict.fromkeys(plain(frame.function) for frame in frames if frame.function != "<module>"))
         reached = set(waiting)
         while waiting and wanted not in reached and len(reached) < _MOST_REACHED:
@@ -193,7 +204,21 @@ def _decides(guard: Guard) -> bool:
     """True for a guard that some rounds pass and others do not; loops and `try:` stand around what they hold."""
     if guard.kind == "try":
         return guard.taken and not guard.is_tried and guard.condition != "finally:"
-    return guard.kind in ("if", "return", "match") and not is_alike(guard.condition) and "__name__" not in guard.names
+    alike = "__name__" in guard.names or pattern("same_everywhere").search(guard.condition)
+    return guard.kind in ("if", "return", "match") and not alike
+
+
+def _only_writes(tree: ast.AST, guard: Guard) -> bool:
+    """True for `if not self.warned: ⏎ log.warning(…)`: it decides whether a line is written, and nothing else."""
+    nodes = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == guard.line)
+    arms = [node.body if guard.taken else node.orelse for node in nodes]
+    writes = names("writes_line")
+    return guard.kind == "if" and any(
+        all(
+            isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and last_name(s.value.func) in writes for s in arm
+        )
+        for arm in arms
+    )
 
 
 def _is_of_rank(sources: Sources, file: str, guard: Guard) -> bool:
