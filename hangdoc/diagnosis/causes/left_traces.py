@@ -7,9 +7,11 @@ its `except OSError:`, which has put an item into `self.failures` on that rank a
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
 from hangdoc.diagnosis.context import Case
@@ -40,7 +42,9 @@ def with_traces(
     branch = found.branch
     known = {(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)} if branch is not None else set()
     left = [each for each in left if (each.file, each.guard.line) not in known]
-    words = _words(case.sources, branch) if branch is not None else set()
+    asking = [(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)] if branch is not None else []
+    asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
+    words = _words(case.sources, asking)
     linked = [each for each in left if _is_linked(each, words)]
     if branch is not None and branch.kind not in ("loop", "try"):
         left = linked
@@ -53,7 +57,9 @@ def with_traces(
     else:
         more = left
     by = [BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, _shown(each)) for each in more]
-    told = Joined([_told(each, sides) for each in left])
+    asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
+    by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
+    told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
 
 
@@ -75,14 +81,18 @@ def _told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> M
     return [where, f", by what it left behind ({name} = ", Values(dict(left.values), " | "), ")"]
 
 
+def _decided(answer: Answer) -> Message:
+    return [f"{answer.function}() {answer.how} ", Joined(answer.tests, " and ")]
+
+
 def _is_linked(left: LeftBehind, words: set[str]) -> bool:
     return not words.isdisjoint({left.function, bare(left.name), *left.sets})
 
 
-def _words(sources: Sources, branch: Branch) -> set[str]:
-    """The names that the branch's condition, or a function that it asks, goes by."""
+def _words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
+    """The names that the conditions at these lines, or functions that they ask, go by."""
     found: set[str] = set()
-    for file, line in ((branch.file, branch.line), *((each.file, each.line) for each in branch.answers)):
+    for file, line in conditions:
         tree = sources.function(file, line)
         here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
         tests = [part for n in ast.walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]

@@ -27,7 +27,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -99,15 +99,17 @@ def _of_one_side(case: Case, ranks: SideRanks) -> Iterator[tuple[tuple[str, str]
         journal = case.ranks[rank].journal if rank in case.ranks else None
         for each in journal.traces if journal is not None else ():
             seen.setdefault((each.function, each.name), {}).setdefault(rank, []).append(each.value)
+    for function, name, values in case.values.numbers():
+        seen.setdefault((function, name), {r: [value] for r, value in values.items()})
     for key, per_rank in seen.items():
         has = [[_has(per_rank.get(rank, [])) for rank in side] for side in ranks]
-        as_many = len({len(values) for values in per_rank.values()}) == 1
+        as_many = len({len(per_rank.get(rank, [])) for side in ranks for rank in side}) == 1
         # A key that is not in the dictionary yet is no trace on that rank.
-        if not all(has) or not (as_many or "[" in key[1]):
+        if not all(has) or not (as_many or "[" in key[1]) or is_rank_name(bare(key[1])):
             continue
         for side in (0, 1):
             if all(has[side]) and not any(has[1 - side]):
-                yield key, side, tuple((r, "+".join(v for v in per_rank.get(r, ["0"]))) for r in sorted(per_rank))
+                yield key, side, tuple((r, "+".join(per_rank.get(r, ["0"]))) for r in sorted(per_rank))
 
 
 def _has(values: Iterable[str]) -> bool:
@@ -115,23 +117,54 @@ def _has(values: Iterable[str]) -> bool:
 
 
 def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
-    """The statements that add to what is called that; [] where something also takes from it, or sets it anew."""
+    """The statements that add to what is called that; [] where something also takes from it, or sets it anew.
+
+    A class's own method that changes `self.name` counts for that class, and for those that are made of it.
+    """
     found: dict[tuple[str, int], _Change] = {}
-    local = bool(list(sources.user_functions(owner)))
+    local = any(True for _ in sources.user_functions(owner))
+    kinds = _with_bases(sources, owner)
     for file, tree in sources.user_trees():
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if kinds else []
         for node in ast.walk(tree):
-            if not isinstance(node, ast.stmt) or not (how := _how(node, name)):
+            if not isinstance(node, ast.stmt) or not (how := _how(node, name)) or (file, node.lineno) in found:
                 continue
             function = enclosing_function(tree, node.lineno)
             within = getattr(function, "name", "<module>")
             if within in _MADE or (within == "<module>" and owner != within) or (local and within != owner):
                 continue
-            if how == "sets" and (within == "<module>" or local):
+            around = {each.name for each in classes if holds(each, node.lineno)}
+            if around and _is_of_self(node, name) and around.isdisjoint(kinds):
+                continue  # another class's, of the same name
+            in_loop = any(guard.kind == "loop" for guard in guards(tree, node.lineno))
+            if how == "sets" and (within == "<module>" or local) and not in_loop:
                 continue  # where a plain name begins
             if how == "sets":
                 return []
             found[file, node.lineno] = _Change(file, tree, node)
     return list(found.values())
+
+
+def _with_bases(sources: Sources, owner: str) -> set[str]:
+    """The class and the program's classes that it is made of."""
+    found: set[str] = set()
+    waiting = [owner]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (made := sources.user_classes(name)):
+            found.add(name)
+            waiting += [last_name(base) for _, _, node in made for base in node.bases]
+    return found
+
+
+def _is_of_self(node: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(each, ast.Attribute)
+        and each.attr == name
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+        for each in ast.walk(node)
+    )
 
 
 def _how(node: ast.stmt, name: str) -> str:
@@ -152,7 +185,7 @@ def _how(node: ast.stmt, name: str) -> str:
         if any(isinstance(each, ast.Subscript) and last_name(each.value) == name for each in flat):
             return "adds"
         if any(last_name(each) == name for each in flat if isinstance(each, ast.Name | ast.Attribute)):
-            return "sets" if node.value is None or _is_empty(node.value) else "adds"
+            return "adds" if isinstance(node.value, ast.Constant) and node.value.value else "sets"
     if isinstance(node, ast.Delete):
         return "sets" if any(_is(each, name) for each in node.targets) else ""
     return ""
@@ -161,15 +194,6 @@ def _how(node: ast.stmt, name: str) -> str:
 def _is(target: ast.expr, name: str) -> bool:
     """True for `self.name`, `name` and `name[key]`."""
     return last_name(target.value if isinstance(target, ast.Subscript) else target) == name
-
-
-def _is_empty(value: ast.expr) -> bool:
-    """True for what resets: `0`, `False`, `None`, `[]`, `set()`."""
-    if isinstance(value, ast.Constant):
-        return not value.value
-    if isinstance(value, ast.Call):
-        return not value.args and not value.keywords
-    return isinstance(value, ast.List | ast.Dict | ast.Set | ast.Tuple) and not any(ast.iter_child_nodes(value))
 
 
 def _condition(sources: Sources, change: _Change, others: list[Stack], deep: int) -> tuple[str, str, Guard, int] | None:
@@ -210,6 +234,8 @@ def _decides(guard: Guard) -> bool:
 
 def _is_alike(guard: Guard) -> bool:
     """True for a condition on the rank, or one that is the same on every rank, or true in some rounds."""
+    if guard.names == ("__name__",):
+        return True
     on_rank = any(map(is_rank_name, guard.names)) or pattern("rank_word").search(guard.condition) is not None
     return on_rank or " % " in guard.condition or pattern("same_everywhere").search(guard.condition) is not None
 
