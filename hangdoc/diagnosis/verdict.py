@@ -32,6 +32,7 @@ from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_i
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
+from hangdoc.diagnosis.causes.left_traces import with_traces
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
     doubted_by_output,
@@ -259,14 +260,15 @@ def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     told = told_by_output(case, found)
     sides = with_answers(case, divergence(case, found, named))
-    doubt = "; ".join(filter(None, (named.doubt, doubted_by_output(sides, told))))
+    doubts = [named.doubt, doubted_by_output(sides, told)]
     if told:
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
-    confidence, sure = _how_sure(case, found, outcome, doubt)
+    answered = answers_to_conditions(case, named.why)
+    sides, left, unlinked = with_traces(case, found, sides)
+    confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
-    answered = answers_to_conditions(case, named.why)
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -276,7 +278,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(joined(named.why, answered))),
+        why=writer.write(Sentences(joined(named.why, answered, left))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, named, writer),

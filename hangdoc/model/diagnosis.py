@@ -80,12 +80,14 @@ class BranchValue:
 
 @dataclass(frozen=True, slots=True)
 class BranchAnswer:
-    """A test by which a function answers that the condition asks. ``condition`` is its source, one line of it."""
+    """A test by which a function answers that the condition asks, or one that has ``left`` something behind on one side
+    alone. ``condition`` is its source, one line of it."""
 
     function: str
     file: str
     line: int
     condition: str
+    left: str = ""
 
 
 @dataclass(frozen=True, slots=True)

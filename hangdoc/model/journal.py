@@ -155,6 +155,9 @@ class Journal:
     store_waits: tuple[StoreWait, ...] = ()
     stacks: tuple[Stack, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    traces: tuple[Attribute, ...] = ()
+    """What objects have counted and collected: ``function`` is the class, or the function or module of a name; ``name``
+    is 'dropped', 'len(results)', or 'stats[3]' for a number under one of the strings of the code."""
     counters: tuple[tuple[str, int, int], ...] = ()
     """(group name, last enqueued op_id, last completed op_id) of each group."""
     failure: str = ""

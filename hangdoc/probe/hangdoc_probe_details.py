@@ -11,6 +11,7 @@ from _thread import get_ident
 from opcode import opmap
 
 import hangdoc_probe_tasks
+import hangdoc_probe_traces
 import hangdoc_probe_typed
 
 # Bounds of an answer. Judgement.
@@ -76,6 +77,7 @@ def collect(state, header, attributes, newest):
     threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
     suspended = _suspended(threads) if attributes else []
     header["attributes"] = _values(threads, suspended) if attributes else []
+    header["traces"] = _traces(threads) if attributes else []
     handled = _handled()
     header["handled"] = [_type_name(handled), raised_at(handled.__traceback__)] if handled is not None else []
     header["handled_message"], header["handled_from"] = message_of(handled), raised_from(handled)
@@ -290,6 +292,16 @@ def _values(threads, suspended):
             if len(found) >= MOST_ATTRIBUTES:
                 return found[:MOST_ATTRIBUTES]
     return found
+
+
+def _traces(threads):
+    """What the objects that the main thread's frames reach have counted and collected."""
+    main = sys.modules["threading"].main_thread().ident
+    stacks = [_outwards(top) for thread, top in threads if thread == main]
+    try:
+        return hangdoc_probe_traces.traces(stacks, _locals, instance_names, library_roots())
+    except Exception:  # an object of an unusual make
+        return []
 
 
 def _seen_by(frame, code, roots):

@@ -12,6 +12,7 @@ import types
 MODULES = (
     "hangdoc_probe",
     "hangdoc_probe_tasks",
+    "hangdoc_probe_traces",
     "hangdoc_probe_typed",
     "hangdoc_probe_details",
     "hangdoc_probe_serve",
@@ -53,7 +54,7 @@ def _load(name, folder, home):
     return module
 
 
-def _answer(probe, _tasks, _typed, _details, serve, variables):
+def _answer(probe, _tasks, _traces, _typed, _details, serve, variables):
     state = probe.State("")
     state.pid = os.getpid()
     state.rank, state.world_size = _number("RANK"), _number("WORLD_SIZE")

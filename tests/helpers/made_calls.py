@@ -23,6 +23,7 @@ def made_calls(
     values: Mapping[int, Mapping[str, Mapping[str, str]]] | None = None,
     *,
     attributes: Mapping[int, Sequence[Attribute]] | None = None,
+    traces: Mapping[int, Sequence[Attribute]] | None = None,
     handled: Mapping[int, str] | None = None,
     in_thread: bool = False,
 ) -> JobSnapshot:
@@ -58,6 +59,7 @@ def made_calls(
             stacks=tuple(stacks),
             handled=(handled or {}).get(rank, ""),
             attributes=tuple((attributes or {}).get(rank, ())),
+            traces=tuple((traces or {}).get(rank, ())),
         )
         process = Process(rank + 1, 9, "rank", looks=(ProcessState(1.0, "S", threads=threads),))
         ranks.append(RankSnapshot(rank, "n", "probe", process=process, journal=journal))

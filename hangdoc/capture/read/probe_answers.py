@@ -141,6 +141,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
         attributes=_attributes(header),
+        traces=_traces(header),
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
@@ -227,6 +228,13 @@ def _attributes(header: dict[str, Any]) -> tuple[Attribute, ...]:
     return tuple(
         Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
         for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
+    )
+
+
+def _traces(header: dict[str, Any]) -> tuple[Attribute, ...]:
+    return tuple(
+        Attribute(_text(file), 0, _text(kind), _text(name), _text(value), _text(owner))
+        for file, kind, owner, name, value in _rows(header.get("traces"), 5)
     )
 
 

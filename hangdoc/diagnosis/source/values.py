@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
@@ -92,6 +93,13 @@ class Values:
             for (_, _, name), per_rank in self._now.items()
             if name == ends[0] or name.endswith(ends[1])
         ]
+
+    def numbers(self) -> Iterator[tuple[str, str, dict[int, str]]]:
+        """(function, name, rank → value) of each plain name that is a count, or True or False."""
+        for (_, function, name), values in self._now.items():
+            shown = values.values()
+            if name.isidentifier() and all(value.isdecimal() or value in ("True", "False") for value in shown):
+                yield function, name, values
 
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""

@@ -12,6 +12,7 @@
                       what a metric holds, what is logged
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take
+``left_behind``       around statements that left something behind on one side alone: counts, lists, flags
 ``caught``, ``raised``
                       an exception that a handler caught, or that is pending, and under what it is raised
 ``led_block``         a block that one rank goes through first, while the others wait at its entrance

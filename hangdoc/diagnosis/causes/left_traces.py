@@ -1,0 +1,117 @@
+"""What one side alone has left behind, beside the condition that the sides are seen to have taken differently.
+
+Often that condition only shows what another one decided: `if rows is not None:` went differently because load() was in
+its `except OSError:`, which has put an item into `self.failures` on that rank and on no other.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
+from hangdoc.diagnosis.condition.elsewhere.callables import set_to
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
+from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
+
+DOUBT = "that this condition parted the ranks is only known by what it left behind"
+_DEEPEST = 2
+"""Functions that the condition asks, and those that these name; chosen by hand."""
+
+
+def with_traces(
+    case: Case, blame: Blame[Explanation], found: Divergence | None
+) -> tuple[Divergence | None, Message, str]:
+    """The divergence with the conditions that left something behind on one side alone; how these are told; and what
+    there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
+
+    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, the others as well.
+    """
+    if blame.diverged is None or found is None or not found.sides:
+        return found, "", ""
+    sides = (blame.culprits, others_of(case, blame))
+    left = left_behind(case, sides) if all(sides) else []
+    branch = found.branch
+    known = {(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)} if branch is not None else set()
+    left = [each for each in left if (each.file, each.guard.line) not in known]
+    asking = [(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)] if branch is not None else []
+    asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
+    words = _words(case.sources, asking)
+    linked = [each for each in left if _is_linked(each, words)]
+    if branch is not None and branch.kind not in ("loop", "try"):
+        left = linked
+    left = linked or left
+    if not left:
+        return found, "", ""
+    if branch is None:
+        first, *more = left
+        branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
+    else:
+        more = left
+    by = [BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, _shown(each)) for each in more]
+    asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
+    by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
+    told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])
+    return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _kind(left: LeftBehind) -> str:
+    return "if" if left.guard.kind == "return" else left.guard.kind
+
+
+def _shown(left: LeftBehind) -> str:
+    """'Outcome.failures', and 'results' of a function's or module's own."""
+    return f"{left.owner}.{bare(left.name)}" if left.owner[:1].isupper() else bare(left.name)
+
+
+def _told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+    """'`if x > 9:` (a.py:7) was True on rank 1 and not on rank 0, by what it left there (…)'."""
+    condition = Condition(left.guard.condition, left.file, left.guard.line)
+    how = f" was {left.guard.taken} on " if left.guard.kind in (*CONDITIONS, "return") else " was reached on "
+    where: Message = [condition, how, Ranks(sides[left.side]), " and never on ", Ranks(sides[1 - left.side])]
+    name = f"len({_shown(left)})" if left.name.startswith("len(") else _shown(left)
+    return [where, f", by what it left behind ({name} = ", Values(dict(left.values), " | "), ")"]
+
+
+def _decided(answer: Answer) -> Message:
+    return [f"{answer.function}() {answer.how} ", Joined(answer.tests, " and ")]
+
+
+def _is_linked(left: LeftBehind, words: set[str]) -> bool:
+    return not words.isdisjoint({left.function, bare(left.name), *left.sets})
+
+
+def _words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
+    """The names that the conditions at these lines, or functions that they ask, go by."""
+    found: set[str] = set()
+    for file, line in conditions:
+        tree = sources.function(file, line)
+        here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
+        tests = [part for n in ast.walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]
+        own = {word for test in tests for word in _names(test)}
+        plain = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+        made = [value for name in plain for value in set_to(here, name).values() if value is not None]
+        found |= own.union(*map(_names, made))
+    for _ in range(_DEEPEST):
+        asked = [node for name in found for _, node in sources.user_functions(name)]
+        found |= {word for node in asked for word in _names(node)}
+    return found
+
+
+def _tests(node: ast.AST) -> list[ast.AST]:
+    """What a condition tests, or a loop goes over; what is returned, or set."""
+    parts = (getattr(node, name, None) for name in ("test", "iter", "subject", "value"))
+    return [part for part in parts if isinstance(part, ast.AST)]
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The last names of what the code names."""
+    return {last_name(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)} - {"self", ""}

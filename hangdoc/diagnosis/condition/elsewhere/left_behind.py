@@ -1,0 +1,264 @@
+"""The conditions whose suites have left something behind on one side alone.
+
+The statement that notes a skipped batch is on no stack any more, but what it changed is still there. Example:
+
+    41  def keep(self, sample):
+    42      if sample.ratio > self.limit:
+    43          self.rejected.append(sample.key)     # len(rejected) = 1 on rank 2, 0 on the others
+    44          return False
+
+→ `if sample.ratio > self.limit:` was taken on rank 2 alone.
+
+Only what grows and is never taken back counts: a number that is added to, a container that gets items, a flag that is
+set once. One side has to have nothing of it, on each of its ranks: what both have may differ because one is a round
+ahead. Neither counts what the side did after the call that the other one waits in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.model.process import Stack
+
+_DEEPEST = 3
+"""Calls between the condition and the statement, followed this far; chosen by hand."""
+_MOST = 2
+"""Conditions that are told; more of them say nothing. Chosen by hand."""
+_NOTHING = frozenset({"0", "False", "None"})
+_MADE = frozenset({"__init__", "__post_init__", "setup", "reset"})
+"""Where an object is made, or begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """``ranks`` have been under ``guard``, with the truth that it then had, and the others have not."""
+
+    file: str
+    function: str
+    guard: Guard
+    line: int
+    """Of the statement under it that left something behind, or of the call that led there."""
+    side: int
+    """Side 0, the culprits, or side 1."""
+    owner: str
+    """The class, or the function or module, that has ``name``."""
+    name: str
+    """What was left: 'dropped', 'len(rejected)'."""
+    values: tuple[tuple[int, str], ...]
+    sets: frozenset[str] = frozenset()
+    """The last names of what else the statements beside it set."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A statement that adds to what is left."""
+
+    file: str
+    tree: ast.AST
+    node: ast.stmt
+
+
+def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
+    """What one side alone has left behind, with the condition under which it did; [] where there is nothing, or too
+    much to tell."""
+    found: dict[tuple[str, int, str], LeftBehind] = {}
+    stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]
+    for (owner, name), side, values in _of_one_side(case, ranks):
+        changes = _changes(case.sources, owner, bare(name))
+        for change in changes if len(changes) <= _MOST else ():
+            way = _condition(case.sources, change, stacks[1 - side], _DEEPEST)
+            if way is not None:
+                file, function, guard, line = way
+                left = LeftBehind(
+                    file, function, guard, line, side, owner, name, values, frozenset(_set_beside(change))
+                )
+                found.setdefault((file, *guard.place), left)
+    return list(found.values()) if len(found) <= _MOST else []
+
+
+def bare(name: str) -> str:
+    """'rejected' of 'len(rejected)' and of 'rejected[3]'."""
+    return name.removeprefix("len(").rstrip(")").partition("[")[0]
+
+
+def _of_one_side(case: Case, ranks: SideRanks) -> Iterator[tuple[tuple[str, str], int, tuple[tuple[int, str], ...]]]:
+    """((owner, name), side, rank → value) of what every rank of one side has, and no rank of the other."""
+    seen: dict[tuple[str, str], dict[int, list[str]]] = {}
+    for rank in (*ranks[0], *ranks[1]):
+        journal = case.ranks[rank].journal if rank in case.ranks else None
+        for each in journal.traces if journal is not None else ():
+            seen.setdefault((each.function, each.name), {}).setdefault(rank, []).append(each.value)
+    for function, name, values in case.values.numbers():
+        seen.setdefault((function, name), {r: [value] for r, value in values.items()})
+    for key, per_rank in seen.items():
+        has = [[_has(per_rank.get(rank, [])) for rank in side] for side in ranks]
+        as_many = len({len(per_rank.get(rank, [])) for side in ranks for rank in side}) == 1
+        # A key that is not in the dictionary yet is no trace on that rank.
+        if not all(has) or not (as_many or "[" in key[1]) or is_rank_name(bare(key[1])):
+            continue
+        for side in (0, 1):
+            if all(has[side]) and not any(has[1 - side]):
+                yield key, side, tuple((r, "+".join(per_rank.get(r, ["0"]))) for r in sorted(per_rank))
+
+
+def _has(values: Iterable[str]) -> bool:
+    return any(value not in _NOTHING for value in values)
+
+
+def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
+    """The statements that add to what is called that; [] where something also takes from it, or sets it anew.
+
+    A class's own method that changes `self.name` counts for that class, and for those that are made of it.
+    """
+    found: dict[tuple[str, int], _Change] = {}
+    local = any(True for _ in sources.user_functions(owner))
+    kinds = _with_bases(sources, owner)
+    for file, tree in sources.user_trees():
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if kinds else []
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.stmt) or not (how := _how(node, name)) or (file, node.lineno) in found:
+                continue
+            function = enclosing_function(tree, node.lineno)
+            within = getattr(function, "name", "<module>")
+            if within in _MADE or (within == "<module>" and owner != within) or (local and within != owner):
+                continue
+            around = {each.name for each in classes if holds(each, node.lineno)}
+            if around and _is_of_self(node, name) and around.isdisjoint(kinds):
+                continue  # another class's, of the same name
+            in_loop = any(guard.kind == "loop" for guard in guards(tree, node.lineno))
+            if how == "sets" and (within == "<module>" or local) and not in_loop:
+                continue  # where a plain name begins
+            if how == "sets":
+                return []
+            found[file, node.lineno] = _Change(file, tree, node)
+    return list(found.values())
+
+
+def _with_bases(sources: Sources, owner: str) -> set[str]:
+    """The class and the program's classes that it is made of."""
+    found: set[str] = set()
+    waiting = [owner]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (made := sources.user_classes(name)):
+            found.add(name)
+            waiting += [last_name(base) for _, _, node in made for base in node.bases]
+    return found
+
+
+def _is_of_self(node: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(each, ast.Attribute)
+        and each.attr == name
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+        for each in ast.walk(node)
+    )
+
+
+def _how(node: ast.stmt, name: str) -> str:
+    """'adds' for a statement that adds to what has that last name, or sets it as a flag; 'sets' for one that takes from
+    it, or sets it anew; '' for any other."""
+    if isinstance(node, ast.AugAssign):
+        return ("adds" if isinstance(node.op, ast.Add | ast.BitOr) else "sets") if _is(node.target, name) else ""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        function = node.value.func
+        if last_name(function.value) != name:
+            return ""
+        return (
+            "adds" if function.attr in names("leaves_more") else "sets" if function.attr in names("leaves_less") else ""
+        )
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        flat = [part for each in targets for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
+        if any(isinstance(each, ast.Subscript) and last_name(each.value) == name for each in flat):
+            return "adds"
+        if any(last_name(each) == name for each in flat if isinstance(each, ast.Name | ast.Attribute)):
+            return "adds" if isinstance(node.value, ast.Constant) and node.value.value else "sets"
+    if isinstance(node, ast.Delete):
+        return "sets" if any(_is(each, name) for each in node.targets) else ""
+    return ""
+
+
+def _is(target: ast.expr, name: str) -> bool:
+    """True for `self.name`, `name` and `name[key]`."""
+    return last_name(target.value if isinstance(target, ast.Subscript) else target) == name
+
+
+def _condition(sources: Sources, change: _Change, others: list[Stack], deep: int) -> tuple[str, str, Guard, int] | None:
+    """(file, function, guard, line) of the innermost condition on the way to the statement; None where there is none,
+    or it can be the rank, or the count of rounds, that parted the sides there, or nothing says that the others have
+    come to it, too.
+
+    A method that only notes is asked who calls it. Example: `def drop(self): ⏎ self.dropped += 1`, called under
+    `if batch.empty():` → that `if`.
+    """
+    line = change.node.lineno
+    function = enclosing_function(change.tree, line)
+    name = getattr(function, "name", "<module>")
+    if any(_is_behind(sources, stack, change.file, name, line) for stack in others):
+        return None
+    around = [g for g in guards(change.tree, line) if _decides(g)]
+    if any(map(_is_alike, around)):
+        return None
+    callers = [each for each in sources.user_calls(name) if each.function is not function]
+    calls = [_Change(each.file, each.tree, ast.Expr(each.call, lineno=each.call.lineno)) for each in callers]
+    if around:
+        behind = (_is_behind(sources, s, c.file, _name(c), c.node.lineno) for s in others for c in calls)
+        return None if len(calls) == 1 and any(behind) else (change.file, name, around[-1], line)
+    if len(calls) != 1 or not deep:
+        return None
+    return _condition(sources, calls[0], others, deep - 1)
+
+
+def _name(change: _Change) -> str:
+    return getattr(enclosing_function(change.tree, change.node.lineno), "name", "<module>")
+
+
+def _decides(guard: Guard) -> bool:
+    if guard.kind == "try":
+        return guard.taken and guard.condition.startswith("except")
+    return guard.kind in (*CONDITIONS, "return", "match")
+
+
+def _is_alike(guard: Guard) -> bool:
+    """True for a condition on the rank, or one that is the same on every rank, or true in some rounds."""
+    if guard.names == ("__name__",):
+        return True
+    on_rank = any(map(is_rank_name, guard.names)) or pattern("rank_word").search(guard.condition) is not None
+    return on_rank or " % " in guard.condition or pattern("same_everywhere").search(guard.condition) is not None
+
+
+def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: int) -> bool:
+    """True if the stack is in that function, before the line: its rank may not have come there yet.
+
+    In a loop around both it has been there in an earlier round.
+    """
+    for frame in stack:
+        if frame.file == file and plain(frame.function) == function and frame.line < line:
+            tree = sources.function(file, frame.line)
+            loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+            return not any(loop.holds(line) for loop in loops)
+    return False
+
+
+def _set_beside(change: _Change) -> Iterator[str]:
+    """The last names of what the statements of its block set."""
+    for node in ast.walk(change.tree):
+        for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+            if not isinstance(block, list) or not any(each is change.node for each in block):
+                continue
+            for each in block:
+                targets = each.targets if isinstance(each, ast.Assign) else []
+                yield from (last_name(t) for t in targets if dotted(t))
