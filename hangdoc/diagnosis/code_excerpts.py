@@ -98,7 +98,7 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     """The tests by which functions answer that the condition asks."""
     branch = divergence.branch if divergence is not None else None
     for each in branch.answers if branch is not None else ():
-        yield _Note(each.file, each.line, f"decides {each.function}()")
+        yield _Note(each.file, each.line, f"decides {each.subject or f'{each.function}()'}")
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

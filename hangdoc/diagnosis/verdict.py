@@ -253,8 +253,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
-    answered = answers_to_conditions(case, named.why)
     sides = with_answers(case, divergence(case, found, named))
+    answered = answers_to_conditions(case, named.why, sides.branch if sides is not None else None)
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),

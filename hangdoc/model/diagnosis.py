@@ -86,6 +86,8 @@ class BranchAnswer:
     file: str
     line: int
     condition: str
+    subject: str = ""
+    """What it decides, where that is not what the function answers: a name that is set in there."""
 
 
 @dataclass(frozen=True, slots=True)
