@@ -98,7 +98,8 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     """The tests by which functions answer that the condition asks."""
     branch = divergence.branch if divergence is not None else None
     for each in branch.answers if branch is not None else ():
-        yield _Note(each.file, each.line, f"left a trace in {each.left}" if each.left else f"decides {each.function}()")
+        left = f"left a trace in {each.left}"
+        yield _Note(each.file, each.line, left if each.left else f"decides {each.subject or f'{each.function}()'}")
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

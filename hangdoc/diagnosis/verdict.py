@@ -264,7 +264,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     if told:
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
-    answered = answers_to_conditions(case, named.why)
+    answered = answers_to_conditions(case, named.why, sides.branch if sides is not None else None)
     sides, left, unlinked = with_traces(case, found, sides)
     confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):

@@ -87,7 +87,10 @@ class BranchAnswer:
     file: str
     line: int
     condition: str
+    subject: str = ""
+    """What it decides, where that is not what the function answers: a name that is set in there."""
     left: str = ""
+    """What it has left something behind in."""
 
 
 @dataclass(frozen=True, slots=True)

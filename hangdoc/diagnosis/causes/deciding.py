@@ -15,6 +15,7 @@ from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_m
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
+from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
 from hangdoc.diagnosis.condition.loops.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
@@ -23,7 +24,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.syntax import function_name
-from hangdoc.model.diagnosis import BranchAnswer, Divergence
+from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
 
@@ -162,16 +163,18 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
 
 
-def answers_to_conditions(case: Case, said: Message) -> Message:
+def answers_to_conditions(case: Case, said: Message, branch: Branch | None = None) -> Message:
     """'spiked() is decided by `if loss > self.limit:` (guard.py:57)', of what the conditions of a message ask."""
     cited = list(conditions_in(said))[:_MOST_ASKING]
-    found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line))
+    found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line, branch))
     # A test that is cited already is no news.
     told = [(answer, [test for test in answer.tests if test not in cited]) for answer in found]
     return Joined([[_subject(answer), Joined(tests, " and ")] for answer, tests in told if tests])
 
 
 def _subject(answer: Answer) -> str:
+    if answer.subject:
+        return f"{answer.subject} {answer.how} "
     if answer.queue:
         return f"what {answer.function}() puts into {answer.queue} {answer.how} "
     return f"{answer.function}() {answer.how} "
@@ -179,15 +182,20 @@ def _subject(answer: Answer) -> str:
 
 def answers_at(case: Case, condition: Condition) -> list[Answer]:
     """What decides the condition, in functions that it asks."""
-    return _answers(case, condition.file, condition.line)
+    return _answers(case, condition.file, condition.line, None)
 
 
-def _answers(case: Case, file: str, line: int) -> list[Answer]:
-    """What decides the condition, handler or loop at that line, in functions that it asks."""
+def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[Answer]:
+    """What decides the condition, handler or loop at that line, in functions that it asks, or where what it tests was
+    set."""
     found = answers(case.sources, file, line) or thrown_under(case.sources, file, line)
     tree = case.sources.function(file, line)
     function = function_name(tree, line) if tree is not None else ""
-    return found or iterator_answers(case.sources, lambda name: case.values.of(file, function, name), file, line)
+    found = found or iterator_answers(case.sources, lambda name: case.values.of(file, function, name), file, line)
+    known = branch.values if branch is not None and (branch.file, branch.line) == (file, line) else ()
+    seen = {name: [each for each in known if each.name == name] for name in {each.name for each in known}}
+    alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
+    return with_settings(case.sources, file, line, found, alike.__contains__)
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
@@ -195,8 +203,8 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
     if found is None or found.branch is None:
         return found
     by = tuple(
-        BranchAnswer(answer.function, test.file, test.line, test.source)
-        for answer in _answers(case, found.branch.file, found.branch.line)
+        BranchAnswer(answer.function, test.file, test.line, test.source, answer.subject)
+        for answer in _answers(case, found.branch.file, found.branch.line, found.branch)
         for test in answer.tests
     )
     return replace(found, branch=replace(found.branch, answers=by))

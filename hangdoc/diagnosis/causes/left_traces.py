@@ -56,7 +56,10 @@ def with_traces(
         branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
     else:
         more = left
-    by = [BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, _shown(each)) for each in more]
+    by = [
+        BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, left=_shown(each))
+        for each in more
+    ]
     asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
     by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
     told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])

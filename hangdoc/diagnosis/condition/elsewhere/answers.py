@@ -45,6 +45,8 @@ class Answer:
     queue: str = ""
     """The queue that it fills under these conditions, where the item tested was taken from it."""
     how: str = "is decided by"
+    subject: str = ""
+    """What is decided, where that is not what the function answers."""
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:

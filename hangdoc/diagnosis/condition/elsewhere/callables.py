@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.model.asked import answers_to
 
 Runs = tuple[str, ast.FunctionDef | ast.Lambda]
@@ -65,24 +66,12 @@ def set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
 def _set_in(
     sources: Sources, file: str, here: ast.AST, value: ast.Name | ast.Attribute
 ) -> tuple[ast.AST, ast.expr] | None:
-    """(function, value) of the one statement that sets the name: in the function itself, else anywhere in the file."""
-    name = dotted(value)
-    if isinstance(value, ast.Name) and name in _arguments(here):
+    """(function, value) of the one place that sets the name: in the function itself, else anywhere in the file."""
+    found = settings(sources, Place(file, here, here), value)
+    only = found[0] if len(found) == 1 and found[0].at.file == file else None
+    if only is None or only.how != "set" or only.value is None or only.part >= 0:
         return None
-    own = {(node, tree): each for tree in (here,) for node, each in set_to(tree, name).items()} if name else {}
-    if name and not own:
-        own = {(node, tree): each for _, tree in sources.trees(file) for node, each in set_to(tree, name).items()}
-    lines = {(getattr(node, "lineno", 0), getattr(node, "col_offset", 0)) for node, _ in own}
-    if len(lines) != 1:
-        return None
-    (node, tree), set_by = next(iter(own.items()))
-    within = here if tree is here else enclosing_function(tree, getattr(node, "lineno", 0))
-    return (within, set_by) if set_by is not None else None
-
-
-def _arguments(function: ast.AST) -> set[str]:
-    given = getattr(function, "args", None)
-    return {each.arg for each in ast.walk(given) if isinstance(each, ast.arg)} if isinstance(given, ast.AST) else set()
+    return only.at.function, only.value
 
 
 def _method(sources: Sources, name: str) -> Runs | None:

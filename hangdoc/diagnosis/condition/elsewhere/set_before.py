@@ -1,0 +1,356 @@
+"""What decided a condition that only asks a flag, a choice, a list or an argument: where that was set, filled or
+chosen, one to three steps back.
+
+Example: `if self.stale:` (table.py:50) was True on rank 1 alone, and
+
+    33  if value > 4 * self.mean:
+    34      self.stale = True
+
+→ `self.stale` is set under the `if` at line 33. What is the same on all ranks by its words is no reason, and more than
+three conditions are none either.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.callables import run_by
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.settings import Place, Setting, place_of, returned, settings
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of
+from hangdoc.model.asked import is_constant
+from hangdoc.model.message import Condition
+
+_STEPS = 3
+"""Settings that follow from each other; chosen by hand."""
+_MOST_OPERANDS = 2
+"""Operands of `and` and `or` that may have decided; of more, none is likelier. Chosen by hand."""
+_MOST_SETTINGS = 6
+"""Places that set one value; more of them say nothing. Chosen by hand."""
+_MOST_SEEN = 32
+"""Settings that are looked at in all; chosen by hand."""
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_WORDS = {"filled": "is filled", "counted": "is counted"}
+_HANDED_ON = ("given", "item", "returned")
+"""Ways of a value that are no step: it is the same under another name."""
+
+Alike = Callable[[str], bool]
+"""Whether all ranks are seen to have the same value under a name of the condition."""
+
+
+def set_before(
+    sources: Sources, file: str, line: int, alike: Alike = lambda _: False, *, by_rank: bool = True
+) -> list[Answer]:
+    """What set the values that the condition, loop or setting at that line goes by; [] where they were computed there,
+    and where nothing tells which of several places set them. ``by_rank``: conditions on the rank alone count."""
+    at = place_of(sources, file, line)
+    if at is None:
+        return []
+    outside = {(file, guard.line) for guard in guards(at.tree, line)}
+    walk = _Walk(sources, by_rank, {(file, line)}, outside, {getattr(at.function, "name", "")})
+    for expression in _asked_at(at, line):
+        operands = [each for each in _operands(expression) if not _seen_alike(each, alike)]
+        found = [told for each in operands if (told := list(walk.back(at, each, _STEPS)))]
+        if found and len(found) <= _MOST_OPERANDS:
+            return _within_limit(answer for told in found for answer in told)
+    return []
+
+
+def with_settings(
+    sources: Sources, file: str, line: int, found: list[Answer], alike: Alike = lambda _: False
+) -> list[Answer]:
+    """What functions answer by that the condition asks, with what set the values that these tests go by; else what set
+    the condition's own. Three tests in all."""
+    told = sum(len(answer.tests) for answer in found)
+    if not found:
+        return set_before(sources, file, line, alike)
+    deeper = [
+        each for a in found for test in a.tests for each in set_before(sources, test.file, test.line, by_rank=False)
+    ]
+    known = {(test.file, test.line) for a in found for test in a.tests} | {(file, line)}
+    deeper = [replace(a, tests=tuple(t for t in a.tests if (t.file, t.line) not in known)) for a in deeper]
+    return [*found, *_within_limit((each for each in deeper if each.tests), MOST_TESTS - told)]
+
+
+def _within_limit(found: Iterable[Answer], most: int = MOST_TESTS) -> list[Answer]:
+    """The answers with so many tests in all, each once."""
+    left: dict[Condition, Answer] = {}
+    for answer in found:
+        for test in answer.tests:
+            left.setdefault(test, answer)
+    kept = list(left.items())[: max(0, most)]
+    return [
+        Answer(a.function, tuple(t for t, of in kept if of is a), subject=a.subject, how=a.how)
+        for a in {id(a): a for _, a in kept}.values()
+    ]
+
+
+def _asked_at(at: Place, line: int) -> Iterator[ast.expr]:
+    """What the statement at that line goes by."""
+    for node in ast.walk(at.tree):
+        if getattr(node, "lineno", 0) != line:
+            continue
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield node.test
+        elif isinstance(node, ast.For | ast.AsyncFor):
+            yield node.iter
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
+            yield node.value
+    for node in ast.walk(at.tree):
+        if isinstance(node, ast.Match) and any(case.pattern.lineno == line for case in node.cases):
+            yield node.subject
+        elif isinstance(node, ast.comprehension) and node.target.lineno == line:
+            yield node.iter
+
+
+def _operands(test: ast.expr) -> Iterator[ast.expr]:
+    """The parts of `a and not b`, each of which can have decided."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _operands(test.operand)
+    elif isinstance(test, ast.BoolOp):
+        for each in test.values:
+            yield from _operands(each)
+    else:
+        yield test
+
+
+def _seen_alike(test: ast.expr, alike: Alike) -> bool:
+    tested = names_in(test)
+    return bool(tested) and all(map(alike, tested))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The walk back from one condition.
+
+    ``seen``: (file, line) of what was come to, which is no news; ``outside``: of the conditions around the first one,
+    under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far, and
+    of the function that asks.
+    """
+
+    sources: Sources
+    by_rank: bool
+    seen: set[tuple[str, int]]
+    outside: set[tuple[str, int]]
+    asked: set[str]
+    settled: set[tuple[str, int, int]] = field(default_factory=set)
+
+    # One branch for each kind of expression.
+    def back(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool = False) -> Iterator[Answer]:
+        """What set the expression; ``counts``: of a comparison, where only what is counted or filled under a condition
+        says more than the comparison does."""
+        if steps <= 0:
+            return
+        if isinstance(value, ast.UnaryOp):
+            yield from self.back(at, value.operand, steps, counts=counts)
+        elif isinstance(value, ast.NamedExpr | ast.Starred | ast.Await):
+            yield from self.back(at, value.value, steps, part, counts=counts)
+        elif isinstance(value, ast.BoolOp | ast.BinOp):
+            for each in value.values if isinstance(value, ast.BoolOp) else (value.left, value.right):
+                yield from self.back(at, each, steps, counts=counts)
+        elif isinstance(value, ast.Compare):
+            yield from self._compared(at, value, steps)
+        elif isinstance(value, ast.Subscript):
+            for each in (value.slice, value.value):
+                yield from self.back(at, each, steps, counts=counts)
+        elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) <= _MOST_OPERANDS:
+            for each in value.elts:
+                yield from self.back(at, each, steps, counts=counts)
+        elif isinstance(value, _COMPREHENSIONS):
+            yield from self._of_items(at, value, steps)
+        elif isinstance(value, ast.Call):
+            yield from self._called(at, value, steps, part, counts=counts)
+        elif dotted(value) and not last_name(value).isupper() and not pattern("rank_word").search(dotted(value)):
+            yield from self._set(at, value, steps, part, counts=counts)
+
+    def _compared(self, at: Place, test: ast.Compare, steps: int) -> Iterator[Answer]:
+        if all(map(is_constant, test.comparators)):
+            yield from self.back(at, test.left, steps)
+            return
+        contained = isinstance(test.ops[0], ast.In | ast.NotIn)
+        for each in test.comparators[:1] if contained else (test.left, *test.comparators):
+            yield from self.back(at, each, steps, counts=True)
+
+    def _of_items(
+        self, at: Place, value: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, steps: int
+    ) -> Iterator[Answer]:
+        for test in (test for each in value.generators for test in each.ifs):
+            yield from self.back(at, test, steps)
+        if not isinstance(value, ast.DictComp) and not isinstance(value.elt, ast.Name):
+            yield from self.back(at, value.elt, steps)
+        yield from self.back(at, value.generators[0].iter, steps)
+
+    def _called(self, at: Place, call: ast.Call, steps: int, part: int, *, counts: bool) -> Iterator[Answer]:
+        if settings(self.sources, at, call, part):
+            yield from self._set(at, call, steps, part, counts=counts)
+            return
+        runs = run_by(self.sources, at.file, at.function, call.func)
+        if runs is not None and isinstance(runs[1], ast.Lambda):
+            yield from self.back(at, runs[1].body, steps)
+        elif runs is not None:
+            yield from self._of_settings(at, call, list(returned(*runs, part)), steps, part, counts=counts)
+        if last_name(call.func) in names("drops_items") and call.args:
+            picks = call.args[0]
+            asked = picks.body if isinstance(picks, ast.Lambda) else ast.Call(picks, [], [])
+            yield from self.back(at, asked, steps)
+        if last_name(call.func) in names("hands_value_on") or last_name(call.func) in names("wraps_items"):
+            for each in call.args:
+                yield from self.back(at, each, steps, counts=counts)
+        if isinstance(call.func, ast.Subscript):  # `HANDLERS[kind](x)`
+            yield from self.back(at, call.func, steps)
+        elif isinstance(call.func, ast.Attribute) and not self.sources.user_definitions(call.func.attr):
+            yield from self.back(at, call.func.value, steps, counts=True)
+
+    def _set(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool) -> Iterator[Answer]:
+        """What the settings of a name, an attribute or a call are under, else what they set it to."""
+        yield from self._of_settings(at, value, settings(self.sources, at, value, part), steps, part, counts=counts)
+
+    def _of_settings(
+        self, at: Place, value: ast.expr, found: list[Setting], steps: int, part: int, *, counts: bool
+    ) -> Iterator[Answer]:
+        found = [each for each in found if _place(each) not in self.settled]
+        if counts and isinstance(value, ast.Name | ast.Call):
+            found = [each for each in found if each.how in (*_WORDS, "given") or _is_plain(each.value)]
+        if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
+            return
+        self.settled |= set(map(_place, found))
+        self.asked.add(last_name(value.func if isinstance(value, ast.Call) else value))
+        name = f"{last_name(value.func)}()" if isinstance(value, ast.Call) else text_of(value)
+        common = _common([each for each in found if each.at.function is at.function])
+        further: list[tuple[Place, ast.expr, int, bool, int]] = []
+        for each in found:
+            guard = self._around(each, common if each.at.function is at.function else set())
+            if counts and each.how in _HANDED_ON:
+                guard = None
+            function = getattr(each.at.function, "name", "")
+            left = steps - (each.how not in _HANDED_ON)
+            if not counts and _tells(each):
+                left = steps - 1
+                how = "is decided by" if each.how == "returned" else "is set by"
+                yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
+            if guard is not None:
+                condition, test = _condition_of(each.at, guard)
+                self.seen.add((each.at.file, guard.line))
+                further += [(each.at, test, -1, False, steps - 1)] if test is not None else []
+                how = "is decided by" if each.how == "returned" else f"{_WORDS.get(each.how, 'is set')} under"
+                yield Answer(function, (condition,), subject=name, how=how)
+            if each.value is not None and not (counts and guard is None and not _is_plain(each.value)):
+                further.append((each.at, each.value, each.part if each.part >= 0 else part, counts, left))
+        for place, inner, rest, counting, left in further:
+            yield from self.back(place, inner, left, rest, counts=counting)
+
+    def _around(self, setting: Setting, common: set[tuple[tuple[int, str], bool]]) -> Guard | None:
+        """The innermost condition around the setting that may differ between the ranks, and is no test of the very
+        thing, as where a count begins anew."""
+        own = dotted(setting.target) if setting.target is not None else ""
+        around = guards(setting.at.tree, setting.line)
+        rounds = {name for guard in around for name in guard.rounds}
+        for guard in reversed(around):
+            place = setting.at.file, guard.line
+            caught = guard.kind == "try" and guard.taken and guard.condition.startswith("except")
+            if guard.kind not in ("if", "return", "match") and not caught:
+                continue
+            if (
+                (guard.place, guard.taken) in common
+                or place in self.seen
+                or (place in self.outside and setting.how not in _WORDS)
+            ):
+                continue
+            if own in guard.names and (_resets(setting) or len(guard.names) == 1):
+                continue
+            if _resets(setting) and {name.rpartition(".")[2] for name in guard.names} & self.asked:
+                continue
+            if not self.by_rank and guard.names and all(map(_tells_the_place, guard.names)):
+                continue
+            tested = tuple(name for name in guard.names if name not in rounds)
+            if caught or not (
+                _names_alike(guard.condition, tested, counted=tested != guard.names) or _agreed_on(setting.at, guard)
+            ):
+                return guard
+        return None
+
+
+def _tells_the_place(name: str) -> bool:
+    return is_rank_name(name) or name.isupper() or pattern("same_everywhere").search(name) is not None
+
+
+def _agreed_on(at: Place, guard: Guard) -> bool:
+    """True if all that it tests was given to a collective before: `dist.all_reduce(flag) ⏎ if flag.item():`."""
+    given = {
+        dotted(each)
+        for node in ast.walk(at.function)
+        if isinstance(node, ast.Call) and node.lineno < guard.line and last_name(node.func) in names("agrees")
+        for each in node.args[:1]
+    }
+    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in guard.names]
+    return bool(tested) and all(name in given for name in tested)
+
+
+def _place(setting: Setting) -> tuple[str, int, int]:
+    return setting.at.file, setting.line, setting.node.col_offset
+
+
+def _resets(setting: Setting) -> bool:
+    """True for `self.bad = 0` and `rows.clear()`."""
+    if isinstance(setting.node, ast.Call):
+        return last_name(setting.node.func) == "clear"
+    return isinstance(setting.value, ast.Constant)
+
+
+def _condition_of(at: Place, guard: Guard) -> tuple[Condition, ast.expr | None]:
+    """The guard as it is told, and what it tests: of a `case` what the `match` asks."""
+    for node in ast.walk(at.tree):
+        if isinstance(node, ast.If | ast.While) and node.lineno == guard.line:
+            return Condition(guard.condition, at.file, guard.line), node.test
+        if isinstance(node, ast.Match) and any(case.pattern.lineno == guard.line for case in node.cases):
+            return Condition(f"match {text_of(node.subject)}:", at.file, node.lineno), node.subject
+    return Condition(guard.condition, at.file, guard.line), None
+
+
+def _common(found: list[Setting]) -> set[tuple[tuple[int, str], bool]]:
+    """The guards that all settings of the function are under, in one arm: none of them chooses between these."""
+    around = [{(g.place, g.taken) for g in guards(each.at.tree, each.line)} for each in found]
+    return set.intersection(*around) if len(around) > 1 else set()
+
+
+def _is_plain(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Name | ast.Attribute)
+
+
+def _tells(setting: Setting) -> bool:
+    """True if what it sets is a test, that may differ between the ranks, and not only of whether it was ever set."""
+    value, own = setting.value, dotted(setting.target) if setting.target is not None else ""
+    if value is None or not _tests(value) or _names_alike(text_of(value), names_in(value)):
+        return False
+    return not (isinstance(value, ast.IfExp) and own in names_in(value.test))
+
+
+def _tests(value: ast.expr) -> bool:
+    """True for an expression that tests something, or asks for a file or the environment."""
+    if isinstance(value, _COMPREHENSIONS):
+        return any(each.ifs for each in value.generators)
+    if isinstance(value, ast.Dict | ast.List | ast.Set | ast.Tuple | ast.Lambda):
+        return False
+    parts = list(ast.walk(value))
+    tests = any(isinstance(each, ast.Compare | ast.BoolOp | ast.Not | ast.IfExp) for each in parts)
+    chosen = any(isinstance(each, _COMPREHENSIONS) and any(g.ifs for g in each.generators) for each in parts)
+    asks = (dotted(each) for each in parts if isinstance(each, ast.Attribute | ast.Name))
+    return tests or chosen or any(pattern("asks_outside").search(each) for each in asks)
+
+
+def _names_alike(condition: str, tested: tuple[str, ...], *, counted: bool = False) -> bool:
+    """True for a condition that is the same on all ranks by its words: settings of the job, and counts of rounds."""
+    if pattern("same_everywhere").search(condition):
+        return True
+    return (bool(tested) or counted) and all(
+        name.rpartition(".")[2].isupper()
+        or pattern("job_setting").search(name)
+        or pattern("counts_rounds").search(name)
+        for name in tested
+    )
