@@ -39,6 +39,8 @@ _MOST_LINES = 12
 _BETWEEN = 1
 """Lines between two telling ones that are shown rather than left out: a mark for what is missing takes one as well."""
 
+_ONE_OF_THESE = "one of these decides"
+
 
 @dataclass(frozen=True, slots=True)
 class _Note:
@@ -95,10 +97,14 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
 
 
 def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
-    """The tests by which functions answer that the condition asks."""
+    """The tests by which functions answer that the condition asks, and what may have decided in its place."""
     branch = divergence.branch if divergence is not None else None
-    for each in branch.answers if branch is not None else ():
-        yield _Note(each.file, each.line, f"decides {each.function}()")
+    answers = branch.answers if branch is not None else ()
+    if branch is not None and any(not each.function for each in answers):
+        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
+    for each in answers:
+        said = f"decides {each.function}" if "." in each.function else f"decides {each.function}()"
+        yield _Note(each.file, each.line, said if each.function else _ONE_OF_THESE)
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

@@ -174,7 +174,7 @@ def answers_to_conditions(case: Case, said: Message) -> Message:
 def _subject(answer: Answer) -> str:
     if answer.queue:
         return f"what {answer.function}() puts into {answer.queue} {answer.how} "
-    return f"{answer.function}() {answer.how} "
+    return f"{answer.name} {answer.how} "
 
 
 def _answers(case: Case, file: str, line: int) -> list[Answer]:
@@ -194,7 +194,7 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
         for answer in _answers(case, found.branch.file, found.branch.line)
         for test in answer.tests
     )
-    return replace(found, branch=replace(found.branch, answers=by))
+    return replace(found, branch=replace(found.branch, answers=(*found.branch.answers, *by)))
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:
