@@ -103,7 +103,7 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     if branch is not None and any(not each.function for each in answers):
         yield _Note(branch.file, branch.line, _ONE_OF_THESE)
     for each in answers:
-        said = f"decides {each.function}" if "." in each.function else f"decides {each.function}()"
+        said = f"decides {each.function}" if each.function.startswith("self.") else f"decides {each.function}()"
         yield _Note(each.file, each.line, said if each.function else _ONE_OF_THESE)
 
 

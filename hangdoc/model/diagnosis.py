@@ -81,7 +81,7 @@ class BranchValue:
 @dataclass(frozen=True, slots=True)
 class BranchAnswer:
     """A test by which a function answers that the condition asks, or under which a flag was set that it tests
-    (``function`` is then that flag, a dotted name); with no ``function``, one that may have decided in
+    (``function`` is then that flag, 'self.stale'); with no ``function``, one that may have decided in
     its place. ``condition`` is its source, one line of it."""
 
     function: str

@@ -50,7 +50,7 @@ class Answer:
     @property
     def name(self) -> str:
         """'spiked()' of a function, 'self.stale' of a flag."""
-        return self.function if "." in self.function else f"{self.function}()"
+        return self.function if self.function.startswith("self.") else f"{self.function}()"
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:

@@ -45,7 +45,8 @@ def set_under(sources: Sources, test: ast.expr) -> tuple[str, list[Condition]]:
             continue
         if test.attr not in {name.rpartition(".")[2] for name in inner.names}:  # it is no news that it was tested
             found[Condition(inner.condition, file, inner.line)] = None
-    return dotted(test), list(found) if len(found) <= _MOST else []
+    flag = dotted(test) if dotted(test).startswith("self.") else f"self.{test.attr}"
+    return flag, list(found) if len(found) <= _MOST else []
 
 
 def _settings(sources: Sources, name: str) -> Iterator[tuple[tuple[str, int], ast.AST, ast.stmt, ast.expr]]:
