@@ -233,10 +233,12 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
         return _guard("try", node, what, True, None, depth)
     if isinstance(node, ast.Match) and isinstance(child, ast.match_case):
         tested = (*names_in(node.subject), *names_in(child.guard))
-        return Guard(
-            "match", child.pattern.lineno, f"case {text_of(child.pattern)}:", True, tested, _span(child), depth
-        )
+        return Guard("match", child.pattern.lineno, f"case {_as_matched(child)}:", True, tested, _span(child), depth)
     return None
+
+
+def _as_matched(case: ast.match_case) -> str:
+    return text_of(case.pattern) + (f" if {text_of(case.guard)}" if case.guard is not None else "")
 
 
 def _span(case: ast.match_case) -> tuple[int, int]:
