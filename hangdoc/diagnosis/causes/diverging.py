@@ -122,7 +122,7 @@ def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Mes
     if others is None:
         return None
     loop, chosen = others
-    goes: Message = [loop, " may go over other items on ", ranks[0], " than on ", ranks[1]]
+    goes: Message = [loop, " may go over other items, or in another order, on ", ranks[0], " than on ", ranks[1]]
     return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0]
 
 

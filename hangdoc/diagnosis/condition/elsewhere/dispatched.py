@@ -21,6 +21,9 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
+_MOST_LEVELS = 3
+"""Functions that hand the item of a loop on to what looks up the call by it; chosen by hand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
@@ -79,22 +82,35 @@ def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition
     where = fork(*sides)
     if not where.common or where.frames is None or within_one_function(sources, where) is not None:
         return None
-    caller = where.mine[where.common - 1]
-    tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
-    if tree is None:
-        return None
-    here = enclosing_function(tree, caller.line)
-    loops = [n for n in ast.walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
-    loop = max(loops, key=lambda node: node.lineno, default=None)
-    if loop is None or not _calls_item(loop, caller.line):
-        return None
-    chosen = items_of(sources, caller.file, tree, loop)
-    text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
-    return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
+    for level in range(where.common - 1, max(where.common - 1 - _MOST_LEVELS, -1), -1):
+        caller = where.mine[level]
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here = enclosing_function(tree, caller.line) if tree is not None else ast.Module([], [])
+        loops = [n for n in ast.walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
+        loop = max(loops, key=lambda node: node.lineno, default=None)
+        if tree is not None and loop is not None:
+            handed_on = level < where.common - 1
+            if not _calls_item(loop, caller.line, handed_on=handed_on):
+                return None
+            chosen = items_of(sources, caller.file, tree, loop) or _ordered_by(caller.file, loop)
+            text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
+            return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
+        called = [n for n in ast.walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
+        if not any(_is_lookup(each.func) for each in called) and level == where.common - 1:
+            return None  # it was called by its name
+    return None
 
 
-def _calls_item(loop: ast.For, line: int) -> bool:
-    """True if the line calls the loop's item, or a method of it: `each.run()`, `getattr(each, event)()`."""
+def _ordered_by(file: str, loop: ast.For) -> list[Condition]:
+    """`sorted(jobs, key=cost)`: each rank sorts by what it knows."""
+    keyed = isinstance(loop.iter, ast.Call) and any(each.arg == "key" for each in loop.iter.keywords)
+    return [Condition(text_of(loop.iter), file, loop.lineno)] if keyed else []
+
+
+def _calls_item(loop: ast.For, line: int, *, handed_on: bool) -> bool:
+    """True if the line calls the loop's item, or a method of it: `each.run()`, `getattr(each, event)()`; if it is
+    ``handed_on``, where it is given to what the line calls: `self.timed(each)`."""
     items = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    called = (n.func for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call) and holds(n, line))
+    calls = [n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call) and holds(n, line)]
+    called = [part for n in calls for part in (n.args if handed_on else [n.func])]
     return any(isinstance(part, ast.Name) and part.id in items for each in called for part in ast.walk(each))

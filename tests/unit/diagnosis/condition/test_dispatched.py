@@ -80,3 +80,28 @@ def test_a_loop_calls_other_items_on_each_side() -> None:
     assert (loop.source, loop.line) == ("for callback in self.callbacks:", 9)
     assert [(each.source, each.line) for each in chosen] == [("if c.applies(shard)", 3)]
     assert other_items(sources(), (sides[0], REDUCE)) is None
+
+
+def test_an_item_that_is_handed_on_to_what_looks_it_up() -> None:
+    text = """
+class Upkeep:
+    def timed(self, name):
+        getattr(self, name)()
+    def run(self):
+        for name in sorted(self.jobs, key=self.cost):
+            self.timed(name)
+    def prune(self):
+        gather(self)
+    def center(self):
+        broadcast(self)
+"""
+    program = Sources((SourceText(FILE, "<module>", 1, text.lstrip("\n")),))
+    common = (3, "timed"), (6, "run")
+    sides = stack((8, "prune"), *common), stack((10, "center"), *common)
+    found = other_items(program, sides)
+    assert found is not None
+    assert [(each.source, each.line) for each in found[1]] == [("sorted(self.jobs, key=self.cost)", 5)]
+    plain = Sources(
+        (SourceText(FILE, "<module>", 1, text.lstrip("\n").replace("sorted(self.jobs, key=self.cost)", "jobs")),)
+    )
+    assert other_items(plain, sides) is None
