@@ -135,7 +135,8 @@ def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
     something does. Without a source, as of dumps, no more is claimed than the calls say."""
-    decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
+    other = _other_function(case, gap) if not blame.found.past else None
+    decided = blame.found.branch_points or (other is not None and not other.is_call)
     read = _is_read(case, (gap.mine, gap.theirs))
     return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
 

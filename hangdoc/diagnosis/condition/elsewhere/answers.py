@@ -119,10 +119,11 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
 
 
 def _keys_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
-    """`kind` of `self.handlers[kind](x)`, by which the function is looked up that the line calls."""
+    """`kind` of `self.handlers[kind](x)`, and of `self.handlers[kind].run(x)`, by which it is looked up what runs."""
     for node in ast.walk(value) if value is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and node.lineno == line:
-            yield node.func.slice
+        if isinstance(node, ast.Call) and node.lineno == line:
+            table = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            yield from [table.slice] if isinstance(table, ast.Subscript) else []
 
 
 def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
