@@ -26,7 +26,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.model.diagnosis import CodeExcerpt, CodeLine, Divergence
+from hangdoc.model.diagnosis import BranchAnswer, CodeExcerpt, CodeLine, Divergence
 from hangdoc.model.message import Joined, Message, Ranks
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -38,6 +38,8 @@ _MOST_LINES = 12
 """Lines of one excerpt, and excerpts: what fits on a screen beside the rest of the report. Chosen by hand."""
 _BETWEEN = 1
 """Lines between two telling ones that are shown rather than left out: a mark for what is missing takes one as well."""
+
+_ONE_OF_THESE = "one of these decides"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,21 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
 
 
 def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
-    """The tests by which functions answer that the condition asks."""
+    """The tests by which functions answer that the condition asks, and what may have decided in its place."""
     branch = divergence.branch if divergence is not None else None
-    for each in branch.answers if branch is not None else ():
-        left = f"left a trace in {each.left}"
-        yield _Note(each.file, each.line, left if each.left else f"decides {each.subject or f'{each.function}()'}")
+    answers = branch.answers if branch is not None else ()
+    if branch is not None and any(not each.function for each in answers):
+        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
+    for each in answers:
+        yield _Note(each.file, each.line, _said_of(each))
+
+
+def _said_of(answer: BranchAnswer) -> str:
+    if answer.left:
+        return f"left a trace in {answer.left}"
+    if answer.subject:
+        return f"decides {answer.subject}"
+    return f"decides {answer.function}()" if answer.function else _ONE_OF_THESE
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

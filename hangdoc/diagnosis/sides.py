@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
@@ -9,16 +11,17 @@ from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
-from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of
+from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of, ways_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.diagnosis import Activity, Branch, Divergence, Edit, Repair, Side
+from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
@@ -60,10 +63,13 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     if named.decided_at is not None:
         point = None
     guessed = False
+    ways: list[BranchPoint] = []
     if point is not None and point.uneven:
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
         guessed = raised is None and not surely_left(case, point, (blame.culprits, others))
-        point = raised or way_out_of(case, point) or point
+        one = raised or way_out_of(case, point)
+        ways = ways_out_of(case, point, (blame.culprits, others)) if one is None else []
+        point = one or next(iter(ways), point)
     branch = (
         describe_branch(
             point,
@@ -73,13 +79,15 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             past=found.past,
             doubted=point.quiet
             or guessed
+            or bool(ways)
             or bool(also_on_the_way(found.branch_points))
             or may_run_another(case, found.branch_point),
         )
         if point is not None
         else said
     )
-    return Divergence(sides, branch)
+    also = tuple(BranchAnswer("", each.file, each.guard.line, each.guard.condition) for each in ways[1:])
+    return Divergence(sides, replace(branch, answers=also) if branch is not None else None)
 
 
 def _as_cited(cited: Condition) -> Branch:

@@ -80,8 +80,9 @@ class BranchValue:
 
 @dataclass(frozen=True, slots=True)
 class BranchAnswer:
-    """A test by which a function answers that the condition asks, or one that has ``left`` something behind on one side
-    alone. ``condition`` is its source, one line of it."""
+    """A test by which a function answers that the condition asks; one under which its ``subject`` was set; one that has
+    ``left`` something behind on one side alone; or, with no ``function``, one that may have decided in its place.
+    ``condition`` is its source, one line of it."""
 
     function: str
     file: str

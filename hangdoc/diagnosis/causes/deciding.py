@@ -207,7 +207,7 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
         for answer in _answers(case, found.branch.file, found.branch.line, found.branch)
         for test in answer.tests
     )
-    return replace(found, branch=replace(found.branch, answers=by))
+    return replace(found, branch=replace(found.branch, answers=(*found.branch.answers, *by)))
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:

@@ -25,6 +25,7 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
@@ -37,7 +38,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
 _NOT_SEEN = "the condition that decided it could not be seen"
 NOT_SEEN_FILLED = "what it was filled with was not seen"
@@ -90,16 +91,41 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
     filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
+    chosen = _chosen_elsewhere(case, blame, gap) if not filled else None
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
         sentence(_either(case, blame, gap))
         if blame.alternatives
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
-        what_decided(case, blame) or no_condition(case, blame, gap, filled),
+        what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else "")),
         _fix(case, blame, gap),
         _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
+        chosen[1] if chosen else None,
     )
+
+
+def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Message, Condition] | None:
+    """What chose the function that one side alone ran, or the items of a loop that called them, and where to look;
+    None where a condition between the two calls was found."""
+    if blame.found.branch_points or blame.found.past or gap.mine is None or gap.theirs is None:
+        return None
+    if _called_otherwise(case, blame, gap):
+        return None
+    sides = gap.mine.stack, gap.theirs.stack
+    ranks = Ranks(blame.culprits), Ranks(others_of(case, blame))
+    looked_up = dispatched(case.sources, sides)
+    if looked_up is not None:
+        ran: Message = [looked_up.call, f" looks up what it runs: it ran {looked_up.function}() on "]
+        return [ran, ranks[looked_up.side], ", and may have run another function on ", ranks[1 - looked_up.side]], (
+            looked_up.call
+        )
+    others = other_items(case.sources, sides)
+    if others is None:
+        return None
+    loop, chosen = others
+    goes: Message = [loop, " may go over other items, or in another order, on ", ranks[0], " than on ", ranks[1]]
+    return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0]
 
 
 def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
@@ -111,7 +137,8 @@ def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
     something does. Without a source, as of dumps, no more is claimed than the calls say."""
-    decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
+    other = _other_function(case, gap) if not blame.found.past else None
+    decided = blame.found.branch_points or (other is not None and not other.is_call)
     read = _is_read(case, (gap.mine, gap.theirs))
     return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
 

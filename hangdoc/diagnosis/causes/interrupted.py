@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.elsewhere.caught import (
     in_exit,
     is_run_by_library,
     only_handler,
+    repeating_handler,
     runs_a_library,
 )
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, raised_under
@@ -191,6 +192,8 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
     raised = condition_of_raise(case, thrown)
     only = only_handler(case.sources, gap, point) if raised is None else None
+    if again and raised is None:
+        only = repeating_handler(case.sources, gap, point)
     decided = _as_condition(raised) or only or cited(point.guard, point.file)
     says = _says(case, thrown)
     return Finding(

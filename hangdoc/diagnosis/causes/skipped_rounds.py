@@ -166,7 +166,7 @@ def round_raised(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 [caught.handler, " goes on with the next round after an exception, without the call"],
                 compared(calls_in_loop(case, blame)),
             ],
-            ["it may have been raised under ", Joined(caught.raised, " or ")],
+            ["it may have been raised under ", Joined(caught.raised, " or ")] if caught.raised else "",
             f"{'it' if len(culprits) == 1 else 'the first of them'} last wrote: {said}" if said else "",
             ["or ", at, " ended earlier on ", Ranks(culprits)],
         ),

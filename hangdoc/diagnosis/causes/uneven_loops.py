@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
+from hangdoc.diagnosis.condition.loops.held import items_held
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
@@ -79,6 +80,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left, inside)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
+    held = items_held(case.sources, loop) if not (dropped or out or loop.own_arm or other.doubt) else []
     token = gap.theirs if early else gap.mine
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
@@ -89,6 +91,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if counting is None and not (loop.own_arm or out or other.doubt):
         counting = began_elsewhere(case, loop, (left, inside), abs(counts.mine - counts.theirs) if counts else None)
         doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
+    if counting is None and held:
+        dropped, doubt = held, doubt or _ITS_ROUNDS
     return Finding(
         "HD102",
         sentence(

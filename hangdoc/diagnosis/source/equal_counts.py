@@ -43,7 +43,7 @@ def _is_fixed(sources: Sources, value: ast.expr, steps: int = 0, *, keys: bool =
     if isinstance(value, ast.DictComp | ast.ListComp | ast.SetComp):
         return _is_made_fixed(sources, value, steps, keys)
     if isinstance(value, ast.Call):
-        inner = _inner(value)
+        inner = kept_by(value)
         if inner is not None and not (keys and last_name(value.func) == "values"):
             return _is_fixed(sources, inner, steps, keys=keys or _makes_keys(value.func))
         return dotted(value.func) == "range" and bool(value.args) and all(map(_is_written_out, value.args))
@@ -97,7 +97,7 @@ def _makes_keys(function: ast.expr) -> bool:
     return dotted(function) == "dict.fromkeys" or last_name(function) in ("dict", "OrderedDict", "ModuleDict")
 
 
-def _inner(value: ast.Call) -> ast.expr | None:
+def kept_by(value: ast.Call) -> ast.expr | None:
     """What a call has as many items as: `self.metrics.items()` of `sorted(self.metrics.items())`, and its object."""
     method = value.func
     if isinstance(method, ast.Attribute) and method.attr in _VIEWS and not value.args:
@@ -110,7 +110,7 @@ def _inner(value: ast.Call) -> ast.expr | None:
 
 def _unwrapped(value: ast.expr) -> ast.expr:
     """What the items are of: `self.metrics` of `sorted(self.metrics.items())`."""
-    while isinstance(value, ast.Call) and (inner := _inner(value)) is not None:
+    while isinstance(value, ast.Call) and (inner := kept_by(value)) is not None:
         value = inner
     return value
 

@@ -184,6 +184,8 @@ def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) 
             found += [g for g in (_own(node, name, child, len(found)),) if g]
         if name == "orelse" and isinstance(node, ast.Try) and node.handlers:  # left out after an exception
             found.append(_skipped_handler(len(found), *node.handlers))
+        if name == "orelse" and isinstance(node, LOOPS):  # left out after a `break`
+            found += way_out_guards(node, node.lineno)
         depth = len(found)
         found += [g for earlier in block[:index] if isinstance(earlier, ast.stmt) for g in _jump(earlier, depth)]
         if isinstance(child, ast.stmt) and not has_blocks(child):
@@ -231,10 +233,12 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
         return _guard("try", node, what, True, None, depth)
     if isinstance(node, ast.Match) and isinstance(child, ast.match_case):
         tested = (*names_in(node.subject), *names_in(child.guard))
-        return Guard(
-            "match", child.pattern.lineno, f"case {text_of(child.pattern)}:", True, tested, _span(child), depth
-        )
+        return Guard("match", child.pattern.lineno, f"case {_as_matched(child)}:", True, tested, _span(child), depth)
     return None
+
+
+def _as_matched(case: ast.match_case) -> str:
+    return text_of(case.pattern) + (f" if {text_of(case.guard)}" if case.guard is not None else "")
 
 
 def _span(case: ast.match_case) -> tuple[int, int]:
@@ -353,7 +357,18 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
             found += _before_operand(node, calls, depth)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             found += _in_comprehension(node, calls, depth)
+        elif isinstance(node, ast.Call):
+            found += _asked_of_each(node, calls, depth)
     return found
+
+
+def _asked_of_each(node: ast.Call, calls: set[ast.Call], depth: int) -> list[Guard]:
+    """What ends `any(check(x) for x in xs)` before the last item: that it is True already; of `all`, that it is not."""
+    each = node.args[0] if len(node.args) == 1 and dotted(node.func) in ("any", "all") else None
+    if not isinstance(each, ast.GeneratorExp) or not calls or not calls <= set(ast.walk(each.elt)):
+        return []
+    asked = dotted(node.func)
+    return [_guard("expression", node, f"{asked}{text_of(each)}", asked == "all", each.elt, depth)]
 
 
 def _around_arm(node: ast.IfExp, calls: set[ast.Call], depth: int) -> list[Guard]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one
+from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one, truth_of
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import guards
@@ -107,10 +107,19 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
             yield without_wrappers(node.iter)
         elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and holds(node, line):
+            yield from _keys_within(node.value, line)
             yield from _tests_within(node.value, line)
             if isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
                 given = (*node.value.args, *(each.value for each in node.value.keywords))
                 yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
+
+
+def _keys_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
+    """`kind` of `self.handlers[kind](x)`, and of `self.handlers[kind].run(x)`, by which it is looked up what runs."""
+    for node in ast.walk(value) if value is not None else ():
+        if isinstance(node, ast.Call) and node.lineno == line:
+            table = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            yield from [table.slice] if isinstance(table, ast.Subscript) else []
 
 
 def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
@@ -122,7 +131,9 @@ def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
     for node in nodes:
         if node in within:
             continue
-        if isinstance(node, ast.BoolOp) and node.lineno == line and isinstance(node.values[-1], ast.Call):
+        if isinstance(node, ast.Call) and node.lineno == line and dotted(node.func) in ("any", "all"):
+            yield node
+        elif isinstance(node, ast.BoolOp) and node.lineno == line and isinstance(node.values[-1], ast.Call):
             yield node.values[0] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[:-1])
         elif isinstance(node, ast.comprehension) and len(node.ifs) == 1 and node.ifs[0].lineno == line:
             yield node.ifs[0]
@@ -133,6 +144,10 @@ def _of_tests(sources: Sources, file: str, here: ast.AST, tests: list[ast.expr],
     for test in tests:
         if not _asks_alone(test):
             continue  # which of its operands decided is not known
+        truth = truth_of(sources, file, here, test.operand if isinstance(test, ast.UnaryOp) else test)
+        by = _by_run(sources, *truth, deep) if truth is not None else []
+        if by:
+            found["__bool__"] = Answer("__bool__", tuple(dict.fromkeys(by))[:MOST_TESTS])
         for value in _as_set(here, test):
             for name, called in asked_by(value).items():
                 function: Runs | None = the_one(sources, here, name, called=called)
@@ -203,13 +218,20 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
             continue
         tests += _tests_around(file, function, [node], ("if", "return"))
         if node.value is not None:
-            inner = _of_tests(sources, file, function, [node.value], deep - 1) if deep > 1 else []
+            asked = [node.value, *_before_what_is_made(node.value)]
+            inner = _of_tests(sources, file, function, asked, deep - 1) if deep > 1 else []
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
             if not inner and _is_truth(function, node.value):
                 tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
             if isinstance(node.value, ast.Call) and not inner:
                 handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
     return tests or handed_on
+
+
+def _before_what_is_made(value: ast.expr) -> list[ast.expr]:
+    """`kept` of `return kept and torch.cat(kept)`: what decides whether the function makes anything."""
+    made = isinstance(value, ast.BoolOp) and isinstance(value.values[-1], ast.Call | ast.Tuple | ast.List | ast.Dict)
+    return value.values[:1] if made and isinstance(value, ast.BoolOp) and len(value.values) == 2 else []
 
 
 def _is_truth(function: ast.AST, value: ast.expr) -> bool:

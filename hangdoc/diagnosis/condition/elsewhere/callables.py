@@ -63,6 +63,13 @@ def set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
     return found
 
 
+def truth_of(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> Runs | None:
+    """What tells whether the value is true: `__bool__` of the program's class that the name is once set to."""
+    by = _set_in(sources, file, here, value) if isinstance(value, ast.Name | ast.Attribute) else None
+    made = by[1] if by is not None else None
+    return _method(sources, last_name(made.func), "__bool__") if isinstance(made, ast.Call) else None
+
+
 def _set_in(
     sources: Sources, file: str, here: ast.AST, value: ast.Name | ast.Attribute
 ) -> tuple[ast.AST, ast.expr] | None:
@@ -74,10 +81,10 @@ def _set_in(
     return only.at.function, only.value
 
 
-def _method(sources: Sources, name: str) -> Runs | None:
-    """`__call__` of the program's one class of that name."""
+def _method(sources: Sources, name: str, method: str = "__call__") -> Runs | None:
+    """That method of the program's one class of that name."""
     methods = ((file, each) for file, _, owner in sources.user_classes(name) for each in owner.body)
-    found = [(file, each) for file, each in methods if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
+    found = [(file, each) for file, each in methods if isinstance(each, ast.FunctionDef) and each.name == method]
     return found[0] if len(found) == 1 else None
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
@@ -51,12 +52,13 @@ class CalledOtherwise:
 
 
 def called_otherwise(
-    sources: Sources, sides: tuple[Stack, Stack], issued: Iterable[Sequence[Stack]] = ()
+    sources: Sources, sides: tuple[Stack, Stack], issued: Iterable[Sequence[Stack]] = (), *, one_round: bool = False
 ) -> CalledOtherwise | None:
     """The call at which two stacks enter different functions; None where the line may have made two calls, or where the
     sides may be in different rounds of a loop around it, in which it calls one thing after the other.
 
-    ``issued``: of each rank, the stacks that it has issued calls from. Example: as above → 'self.reducer', chosen at
+    ``issued``: of each rank, the stacks that it has issued calls from; ``one_round``: the sides are surely in one round
+    of all loops around the call. Example: as above → 'self.reducer', chosen at
     line 59.
     """
     where = fork(*sides)
@@ -67,9 +69,11 @@ def called_otherwise(
     if tree is None or any(is_library(f) for f in (caller, *ran)) or plain(ran[0].function).startswith("<"):
         return None
     chosen_by = _chosen_by(tree, caller.line, (plain(ran[0].function), plain(ran[1].function)))
-    if chosen_by is None or any(_has_run_both(sources, stacks, caller, ran) for stacks in issued):
+    if chosen_by is None:
         return None
-    if _goes_round(sources, sides[0], where) and not _stays(sources, tree, where, chosen_by):
+    if not one_round and any(_has_run_both(sources, stacks, caller, ran) for stacks in issued):
+        return None
+    if not one_round and _goes_round(sources, sides[0], where) and not _stays(sources, tree, where, chosen_by):
         return None
     name = dotted(chosen_by) or text_of(chosen_by)
     made = _made(sources, tree, caller, chosen_by)
@@ -93,7 +97,27 @@ def other_function(case: Case, gap: Gap, sides: tuple[Stack, Stack]) -> CalledOt
     if all(token is not None and _had_made(case, token) for token in (gap.mine, gap.theirs)):
         return None
     issued = [program.recording.issued_from for program, _ in distinct(case.programs)]
-    return called_otherwise(case.sources, sides, issued)
+    waiting = all(token is not None and token.pending for token in (gap.mine, gap.theirs))
+    return called_otherwise(case.sources, sides, issued, one_round=waiting and _are_in_one_round(case, sides))
+
+
+def _are_in_one_round(case: Case, sides: tuple[Stack, Stack]) -> bool:
+    """True if what counts each loop around the line that both came by shows one number on all ranks, and no library is
+    above it."""
+    where = fork(*sides)
+    if not where.common or user_stack(sides[0]) != sides[0][-len(where.mine) :]:
+        return False
+    for frame in where.mine[: where.common]:
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        counts = [[case.values.of(frame.file, frame.function, name) for name in g.rounds] for g in loops]
+        if tree is None or not all(any(map(partial(_is_one_number, case), each)) for each in counts):
+            return False
+    return True
+
+
+def _is_one_number(case: Case, seen: dict[int, str]) -> bool:
+    return len(seen) == len(case.seen) and len(set(seen.values())) == 1 and next(iter(seen.values())).isdigit()
 
 
 def _had_made(case: Case, call: Token) -> bool:

@@ -53,7 +53,7 @@ def set_before(
     if at is None:
         return []
     outside = {(file, guard.line) for guard in guards(at.tree, line)}
-    walk = _Walk(sources, by_rank, {(file, line)}, outside, {getattr(at.function, "name", "")})
+    walk = _Walk(sources, by_rank, {(file, line)}, outside, getattr(at.function, "name", ""))
     for expression in _asked_at(at, line):
         operands = [each for each in _operands(expression) if not _seen_alike(each, alike)]
         found = [told for each in operands if (told := list(walk.back(at, each, _STEPS)))]
@@ -130,15 +130,16 @@ class _Walk:
     """The walk back from one condition.
 
     ``seen``: (file, line) of what was come to, which is no news; ``outside``: of the conditions around the first one,
-    under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far, and
-    of the function that asks.
+    under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far;
+    ``asking``: the function that asks.
     """
 
     sources: Sources
     by_rank: bool
     seen: set[tuple[str, int]]
     outside: set[tuple[str, int]]
-    asked: set[str]
+    asking: str
+    asked: set[str] = field(default_factory=set)
     settled: set[tuple[str, int, int]] = field(default_factory=set)
 
     # One branch for each kind of expression.
@@ -264,7 +265,10 @@ class _Walk:
                 continue
             if own in guard.names and (_resets(setting) or len(guard.names) == 1):
                 continue
-            if _resets(setting) and {name.rpartition(".")[2] for name in guard.names} & self.asked:
+            tested_last = {name.rpartition(".")[2] for name in guard.names}
+            if _resets(setting) and tested_last & self.asked:
+                continue
+            if _is_empty(setting) and self.asking in tested_last:
                 continue
             if not self.by_rank and guard.names and all(map(_tells_the_place, guard.names)):
                 continue
@@ -301,6 +305,11 @@ def _resets(setting: Setting) -> bool:
     if isinstance(setting.node, ast.Call):
         return last_name(setting.node.func) == "clear"
     return isinstance(setting.value, ast.Constant)
+
+
+def _is_empty(setting: Setting) -> bool:
+    """True for what begins anew: `self.tokens = 0`; not for a flag that is raised."""
+    return _resets(setting) and not getattr(setting.value, "value", None)
 
 
 def _condition_of(at: Place, guard: Guard) -> tuple[Condition, ast.expr | None]:

@@ -12,4 +12,5 @@
 ``caught_rounds``     a handler that goes on with the next round
 ``left_out``, ``iterators``
                       what the iterator of a loop leaves out, and by what it ends
+``held``              what decides how many items a loop finds in a container
 """

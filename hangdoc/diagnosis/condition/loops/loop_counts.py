@@ -89,6 +89,8 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False  # the others have started it again, which they can't where it is known that no loop is around it
     if any(_are_a_round_further(case, frame, counters, inside, left) for frame, counters in around or ()):
         return False  # the others have started it again
+    if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
+        return True
     if _ended_its_turn(case, point, left, tokens):
         return False
     return not any(_as_often_as_before(program, point, tokens) for program in _programs(case, left))
@@ -114,6 +116,26 @@ def _are_a_round_further(
     """True if the counters of an outer loop, which ``frame`` is in, show the ranks inside in a later round of it."""
     counted = _counted(case, frame, counters, inside, left)
     return bool(counted) and all(min(here) > max(there) for here, there in counted)
+
+
+def _are_in_one_round(
+    case: Case,
+    around: Sequence[tuple[Frame, tuple[str, ...]]],
+    ranks: SideRanks,
+    tokens: tuple[Token | None, Token | None],
+    loop: BranchPoint,
+) -> bool:
+    """True if the counters of all loops around show both sides in one round now: neither has started it again."""
+    inside, left = tokens
+    if inside is None or left is None or not inside.pending or left.rank not in case.programs:
+        return False
+    if left.order < 0 or any(is_inside(each, loop) for each in case.programs[left.rank].tokens[left.order :]):
+        return False
+    for frame, counters in around:
+        counted = _counted(case, frame, counters, *ranks)
+        if not counted or any(len({*here, *there}) > 1 for here, there in counted):
+            return False
+    return True
 
 
 def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:

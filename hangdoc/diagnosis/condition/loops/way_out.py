@@ -8,15 +8,18 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.source.guards import way_out_guards
+from hangdoc.diagnosis.source.guards import Guard, way_out_guards
 from hangdoc.diagnosis.source.loops import (
     calls_again_after,
     counts_to_a_bound,
     ends_alike,
 )
 from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function
 from hangdoc.diagnosis.source.values import SideRanks, is_hidden
+
+_MOST = 3
+"""Conditions that leave one loop; more of them say nothing. Chosen by hand."""
 
 
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
@@ -34,6 +37,27 @@ def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
     if not alike and not (loop.own_arm and calls_again_after(tree, loop.guard.line, loop.line)):
         return None
     return replace(loop, guard=out[0], uneven=False)
+
+
+def ways_out_of(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[BranchPoint]:
+    """The conditions at one of which a side surely left the loop, the likeliest first; [] where it may have ended by
+    itself, and where there are too many.
+
+    What each round sets anew goes its own way on each rank, what only counts the rounds hardly does. Example: of `while
+    True: ⏎ loss = step() ⏎ if loss < goal: ⏎ break ⏎ n += 1 ⏎ if n == most: ⏎ return` → `if loss < goal:` first.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
+    out = way_out_guards(tree, loop.guard.line) if tree is not None else []
+    if tree is None or not 2 <= len({guard.place for guard in out}) <= _MOST or not surely_left(case, loop, ranks):
+        return []
+    loops = (n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line)
+    nodes = [node for found in loops for each in found.body for node in ast.walk(each)]
+    stored = {dotted(n) for n in nodes if isinstance(getattr(n, "ctx", None), ast.Store)} - set(loop.guard.counters)
+
+    def rank(guard: Guard) -> tuple[bool, bool]:
+        return not set(guard.names).isdisjoint(loop.guard.counters), set(guard.names).isdisjoint(stored)
+
+    return [replace(loop, guard=guard, uneven=False) for guard in sorted(dict.fromkeys(out), key=rank)]
 
 
 def surely_left(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:

@@ -306,3 +306,93 @@ def test_an_argument_is_no_name_that_another_function_sets() -> None:
             save()
     """
     assert with_every(program, 4) == {}
+
+
+def test_a_flag_answers_by_what_set_it() -> None:
+    program = """
+    class Statistics:
+        def __init__(self):
+            self._stale = False
+        def observe(self, x):
+            if abs(x.mean() - self.seen) > self.shift:
+                self._stale = True
+        def mean(self):
+            if self._stale:
+                self.cached = compute()
+                self._stale = False
+    """
+    assert told(program, 8) == {"self._stale": [(5, "if abs(x.mean() - self.seen) > self.shift:")]}
+    assert told(program.replace("= False", "= load()", 1), 8) == {}  # it may be anything from the beginning
+
+
+def test_a_flag_of_two_classes_is_not_told_apart() -> None:
+    program = """
+    class A:
+        def see(self, x):
+            if x > 1:
+                self.stale = True
+    class B:
+        def see(self, x):
+            if x > 2:
+                self.stale = True
+    def fit(a):
+        if a.stale:
+            step()
+    """
+    assert told(program, 10) == {}
+
+
+def test_an_object_answers_by_its_bool() -> None:
+    program = """
+    class Replay:
+        def __bool__(self):
+            return len(self.items) >= self.need
+    class Learner:
+        def __init__(self):
+            self.replay = Replay()
+        def update(self):
+            if not self.replay:
+                return
+    """
+    assert told(program, 8) == {"__bool__": [(3, "return len(self.items) >= self.need")]}
+
+
+def test_any_answers_by_what_it_asks_of_each() -> None:
+    program = """
+    def detected(self):
+        return any(self.moved(p) for p in self.parts)
+    def moved(self, p):
+        return p.gap() > self.limit
+    """
+    assert told(program, 2) == {"moved": [(4, "return p.gap() > self.limit")]}
+
+
+def test_what_is_made_only_after_a_test_answers_by_it() -> None:
+    program = """
+    def exchange(self):
+        flat = self.pack()
+        if flat is None:
+            return
+    def pack(self):
+        kept = self.screen()
+        return kept and torch.cat(kept)
+    def screen(self):
+        if self.peak > self.limit:
+            return None
+        return self.grads
+    """
+    tests = [(7, "return kept and torch.cat(kept)"), (9, "if self.peak > self.limit:")]
+    assert told(program, 3) == {"pack": tests}
+
+
+def test_a_key_by_which_the_function_is_looked_up_is_asked_for() -> None:
+    program = """
+    def step(self, x):
+        mode = self.pick(x)
+        self.ops[mode](x)
+    def pick(self, x):
+        if x.mean() > 1:
+            return "mix"
+        return "keep"
+    """
+    assert told(program, 3) == {"pick": [(5, "if x.mean() > 1:")]}

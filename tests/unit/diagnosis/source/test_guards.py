@@ -510,3 +510,27 @@ def test_what_a_loop_counts_after_the_line():
 def test_the_else_of_a_try_is_left_out_after_an_exception(handlers, found):
     guard = guards(ast.parse(f"try:\n    load()\n{handlers}\nelse:\n    step()"), 4 + handlers.count("except"))[-1]
     assert (guard.condition, guard.taken) == (found, False)
+
+
+def test_the_else_of_a_loop_runs_where_no_break_was_taken():
+    source = """
+        def cover(points):
+            for point in points:
+                if point.gap < limit:
+                    break
+            else:
+                restart()  # here
+    """
+    assert under(source) == [("return", "if point.gap < limit:", False)]
+
+
+@pytest.mark.parametrize(("asked", "taken"), [("any", False), ("all", True)])
+def test_what_ends_any_and_all_before_their_last_item(asked: str, taken: bool):
+    source = f"""
+        def detected(parts):
+            return {asked}(moved(p) for p in parts)
+    """
+    tree = Sources((SourceText(FILE, "detected", 1, textwrap.dedent(source).strip("\n")),)).function(FILE, 2)
+    assert tree is not None
+    found = guards_in_expression(tree, 2, frozenset({"moved"}))
+    assert ("expression", f"{asked}(moved(p) for p in parts)", taken) in [(g.kind, g.condition, g.taken) for g in found]

@@ -1,0 +1,116 @@
+"""What was looked up and called on one side alone, or in another order: no condition around the calls tells of it.
+
+Examples: `x = self.ops[name](x)` ran mix() on rank 1, and another entry on the others, which made no call; `for each in
+self.callbacks: ⏎ each.on_epoch_end()` ran the method of another object, as a filter chose which callbacks there are.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hangdoc.diagnosis.condition.elsewhere.callables import set_to
+from hangdoc.diagnosis.condition.loops.held import items_of
+from hangdoc.diagnosis.condition.stack_comparison import within_one_function
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame, Stack
+
+_MOST_LEVELS = 3
+"""Functions that hand the item of a loop on to what looks up the call by it; chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """``call`` ran ``function`` on ``side``: what it is looked up by may differ."""
+
+    call: Condition
+    function: str
+    side: int
+
+
+def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
+    """The call on the way of one side alone that looks up what it runs: in a table, by `getattr`, or from a variable.
+
+    The side that diverged first, the culprits, comes first. None where both sides are in what one line called.
+    """
+    where = fork(*sides)
+    if within_one_function(sources, where) is None:
+        return None
+    for side, way in enumerate((where.mine, where.theirs)):
+        direct = {(id(inner), id(outer)) for inner, outer in pairwise(sides[side])}  # no library is between them
+        for caller, callee in pairwise(way[where.common :]):
+            called = (id(callee), id(caller)) in direct
+            call = _looked_up(sources, caller, plain(callee.function)) if called else None
+            if call is not None:
+                return Dispatched(Condition(text_of(call), caller.file, caller.line), plain(callee.function), side)
+    return None
+
+
+def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.Call | None:
+    """The one call at the line that finds its function by a key, or in a variable that was set so; None where the line
+    names it, and for an object that is called."""
+    tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
+    if tree is None or function.startswith(("<", "__")) or any(last_name(each.func) == function for each in calls):
+        return None
+    here = enclosing_function(tree, caller.line)
+    found = [each for each in calls if _is_lookup(each.func) or _is_looked_up_before(here, each.func)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_lookup(value: ast.expr | None) -> bool:
+    """True for `TABLE[key]`, `TABLE.get(key)` and `getattr(owner, name)`."""
+    if isinstance(value, ast.Call):
+        return last_name(value.func) in ("getattr", "get") and bool(value.args)
+    return isinstance(value, ast.Subscript)
+
+
+def _is_looked_up_before(here: ast.AST, function: ast.expr) -> bool:
+    values = set_to(here, function.id).values() if isinstance(function, ast.Name) else ()
+    return bool(values) and all(_is_lookup(value) for value in values)
+
+
+def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition, list[Condition]] | None:
+    """(the loop, the conditions that choose its items), where both sides are in what one line of a `for` calls of its
+    item, in two functions; None where nothing chooses them."""
+    where = fork(*sides)
+    if not where.common or where.frames is None or within_one_function(sources, where) is not None:
+        return None
+    for level in range(where.common - 1, max(where.common - 1 - _MOST_LEVELS, -1), -1):
+        caller = where.mine[level]
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here = enclosing_function(tree, caller.line) if tree is not None else ast.Module([], [])
+        loops = [n for n in ast.walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
+        loop = max(loops, key=lambda node: node.lineno, default=None)
+        if tree is not None and loop is not None:
+            handed_on = level < where.common - 1
+            if not _calls_item(loop, caller.line, handed_on=handed_on):
+                return None
+            chosen = items_of(sources, caller.file, tree, loop) or _ordered_by(caller.file, loop)
+            text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
+            return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
+        called = [n for n in ast.walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
+        if not any(_is_lookup(each.func) for each in called) and level == where.common - 1:
+            return None  # it was called by its name
+    return None
+
+
+def _ordered_by(file: str, loop: ast.For) -> list[Condition]:
+    """`sorted(jobs, key=cost)`: each rank sorts by what it knows."""
+    keyed = isinstance(loop.iter, ast.Call) and any(each.arg == "key" for each in loop.iter.keywords)
+    return [Condition(text_of(loop.iter), file, loop.lineno)] if keyed else []
+
+
+def _calls_item(loop: ast.For, line: int, *, handed_on: bool) -> bool:
+    """True if the line calls the loop's item, or a method of it: `each.run()`, `getattr(each, event)()`; if it is
+    ``handed_on``, where it is given to what the line calls: `self.timed(each)`."""
+    items = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    calls = [n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call) and holds(n, line)]
+    called = [part for n in calls for part in (n.args if handed_on else [n.func])]
+    return any(isinstance(part, ast.Name) and part.id in items for each in called for part in ast.walk(each))

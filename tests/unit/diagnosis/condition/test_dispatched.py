@@ -1,0 +1,107 @@
+"""What did one side alone look up and run, and which items of a loop did the sides call?"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, other_items
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/train.py"
+TEXT = textwrap.dedent("""
+    class Trainer:
+        def __init__(self, callbacks, shard):
+            self.callbacks = [c for c in callbacks if c.applies(shard)]
+        def step(self, x):
+            name = draw()
+            {call}
+            reduce(x)
+        def notify(self):
+            for callback in self.callbacks:
+                callback.end(self)
+        def mix(self, x):
+            gather(x)
+    class Balance:
+        def end(self, trainer):
+            gather(trainer)
+    class Share:
+        def end(self, trainer):
+            reduce(trainer)
+""").lstrip("\n")
+
+
+def sources(call: str = "self.ops[name](x)") -> Sources:
+    return Sources((SourceText(FILE, "<module>", 1, TEXT.format(call=call)),))
+
+
+def stack(*lines: tuple[int, str]) -> Stack:
+    """Innermost first."""
+    return tuple(Frame(FILE, line, function) for line, function in lines)
+
+
+MIX, REDUCE = stack((12, "mix"), (6, "step")), stack((7, "step"))
+
+
+@pytest.mark.parametrize("call", ["self.ops[name](x)", "getattr(self, name)(x)", "self.ops.get(name, keep)(x)"])
+def test_one_side_alone_is_in_what_was_looked_up(call: str) -> None:
+    found = dispatched(sources(call), (MIX, REDUCE))
+    assert found is not None
+    assert (found.call.source, found.call.line, found.function, found.side) == (call, 6, "mix", 0)
+    found = dispatched(sources(call), (REDUCE, MIX))
+    assert found is not None
+    assert found.side == 1
+
+
+def test_a_function_that_is_named_or_is_an_object_is_not_looked_up() -> None:
+    assert dispatched(sources("self.mix(x)"), (MIX, REDUCE)) is None
+    assert dispatched(sources("self.model(x)"), (MIX, REDUCE)) is None
+    called = stack((12, "__call__"), (6, "step"))
+    assert dispatched(sources(), (called, REDUCE)) is None
+
+
+def test_what_a_library_calls_is_not_looked_up() -> None:
+    through = (
+        MIX[0],
+        Frame("/python/lib/python3.11/site-packages/torch/nn/modules/module.py", 9, "_call_impl"),
+        MIX[1],
+    )
+    assert dispatched(sources(), (through, REDUCE)) is None
+
+
+def test_a_loop_calls_other_items_on_each_side() -> None:
+    sides = stack((18, "end"), (10, "notify")), stack((15, "end"), (10, "notify"))
+    found = other_items(sources(), sides)
+    assert found is not None
+    loop, chosen = found
+    assert (loop.source, loop.line) == ("for callback in self.callbacks:", 9)
+    assert [(each.source, each.line) for each in chosen] == [("if c.applies(shard)", 3)]
+    assert other_items(sources(), (sides[0], REDUCE)) is None
+
+
+def test_an_item_that_is_handed_on_to_what_looks_it_up() -> None:
+    text = """
+class Upkeep:
+    def timed(self, name):
+        getattr(self, name)()
+    def run(self):
+        for name in sorted(self.jobs, key=self.cost):
+            self.timed(name)
+    def prune(self):
+        gather(self)
+    def center(self):
+        broadcast(self)
+"""
+    program = Sources((SourceText(FILE, "<module>", 1, text.lstrip("\n")),))
+    common = (3, "timed"), (6, "run")
+    sides = stack((8, "prune"), *common), stack((10, "center"), *common)
+    found = other_items(program, sides)
+    assert found is not None
+    assert [(each.source, each.line) for each in found[1]] == [("sorted(self.jobs, key=self.cost)", 5)]
+    plain = Sources(
+        (SourceText(FILE, "<module>", 1, text.lstrip("\n").replace("sorted(self.jobs, key=self.cost)", "jobs")),)
+    )
+    assert other_items(plain, sides) is None

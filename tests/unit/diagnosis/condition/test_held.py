@@ -1,0 +1,152 @@
+"""What decides how many items a loop finds in a container?"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.condition.loops.held import items_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/train.py"
+
+
+def chosen(program: str) -> list[tuple[int, str]]:
+    """(line, source) of the conditions that choose what the loop in `fit` goes over."""
+    text = textwrap.dedent(program).lstrip("\n")
+    sources = Sources((SourceText(FILE, "<module>", 1, text),))
+    tree = sources.function(FILE, 1)
+    assert tree is not None
+    fit = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "fit")
+    loop = next(n for n in ast.walk(fit) if isinstance(n, ast.For))
+    return [(each.line, each.source) for each in items_of(sources, FILE, tree, loop)]
+
+
+def test_a_property_counts_what_a_condition_lets_in() -> None:
+    program = """
+    class Rows:
+        def __init__(self, rows):
+            self.clean = []
+            for row in rows:
+                if row.std() < LIMIT:
+                    continue
+                self.clean.append(row)
+    class Trainer:
+        @property
+        def budget(self):
+            return len(self.rows.clean) // 4
+        def fit(self):
+            for _ in range(self.budget):
+                step()
+    """
+    assert chosen(program) == [(5, "if row.std() < LIMIT:")]
+
+
+def test_entries_that_are_taken_out() -> None:
+    program = """
+    class Heads:
+        def __init__(self):
+            self.heads = {name: Head() for name in load()}
+        def prune(self):
+            for name in list(self.heads):
+                if self.heads[name].failures > 3 and ready():
+                    pass
+                if name.failures > 3:
+                    del self.heads[name]
+        def fit(self):
+            for name, head in self.heads.items():
+                head.step()
+    """
+    assert chosen(program) == [(8, "if name.failures > 3:")]
+
+
+def test_a_filter_in_the_object_that_a_call_was_given() -> None:
+    program = """
+    class Texts:
+        def __init__(self, texts):
+            self.texts = [t for t in texts if len(t) > 6]
+        def __len__(self):
+            return len(self.texts) // 2
+    class Trainer:
+        def __init__(self, labeled, unlabeled):
+            self.labeled, self.unlabeled = labeled, unlabeled
+        def fit(self):
+            for a, b in zip(self.labeled, self.unlabeled):
+                step(a, b)
+    Trainer(load(), Texts(read())).fit()
+    """
+    assert chosen(program) == [(3, "if len(t) > 6")]
+
+
+def test_a_generator_of_generators() -> None:
+    program = """
+    class Packer:
+        def full(self):
+            for doc in self.docs:
+                yield doc
+        def rest(self):
+            if self.carry:
+                yield self.carry
+        def epoch(self):
+            yield from self.full()
+            yield from self.rest()
+    def fit(packer):
+        for batch in packer.epoch():
+            step(batch)
+    """
+    assert chosen(program) == [(6, "if self.carry:")]
+
+
+def test_a_handler_that_leaves_an_item_out() -> None:
+    program = """
+    def read(lines):
+        rows = []
+        for line in lines:
+            try:
+                rows.append(parse(line))
+            except ValueError:
+                log(line)
+        return rows
+    def fit(lines):
+        for row in read(lines):
+            step(row)
+    """
+    assert chosen(program) == [(6, "except ValueError:")]
+
+
+@pytest.mark.parametrize(
+    "fills",
+    [
+        "rows = [r for r in load() if r.endswith('.bin')]",  # which kind of file it is
+        "rows = [r for r in load() if rank == 0]",
+        "rows = load()",
+        "rows = [r for r in load() if a(r) if b(r) if c(r)]",  # too many to tell
+    ],
+)
+def test_what_says_nothing(fills: str) -> None:
+    program = f"""
+    def fit():
+        {fills}
+        for row in rows:
+            step(row)
+    """
+    assert chosen(program) == []
+
+
+def test_a_list_that_is_full_leaves_nothing_out() -> None:
+    program = """
+    def batches(items):
+        batch = []
+        for item in items:
+            batch.append(item)
+            if len(batch) == 4:
+                yield batch
+                batch = []
+    def fit(items):
+        for batch in batches(items):
+            step(batch)
+    """
+    assert chosen(program) == []
