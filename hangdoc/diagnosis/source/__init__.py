@@ -4,6 +4,7 @@
 ``guards``   the conditions, loops and handlers that decide whether a line runs
 ``handlers`` what goes on after an exception, and what its suite leaves behind
 ``queries``  how a loop ends, what raises, where a name is set
+``settings`` what set a value, one step back
 ``values``   the values of names on each rank, and whether they are still those that a guard tested
 ``stopped_by``  the user's lines that end a library's loop
 ``equal_counts``  containers that hold equally many items on every rank

@@ -67,11 +67,15 @@ class Setting:
         if isinstance(self.target, ast.Name) and self.how == "given":
             return f"{self.target.id}={text_of(self.value)}"
         whole = f"yield {text_of(self.value)}" if isinstance(self.node, ast.Yield) else text_of(self.node)
-        return whole if not whole.endswith("…") else _first_test(self.node) or whole
+        return shortened(whole, self.node)
+
+
+def shortened(text: str, node: ast.AST) -> str:
+    """The text; where it is too long to be told, the first test in it: `if age > limit` of a comprehension."""
+    return text if not text.endswith("…") else _first_test(node) or text
 
 
 def _first_test(node: ast.AST) -> str:
-    """The first test in what is too long to be told: `if age > limit` of a comprehension."""
     for each in ast.walk(node):
         if isinstance(each, ast.comprehension) and each.ifs:
             return f"if {text_of(each.ifs[0])}"
@@ -115,10 +119,13 @@ def function_called(
 
 
 def _iterating(sources: Sources, made: ast.Call) -> tuple[str, ast.FunctionDef | ast.AsyncFunctionDef] | None:
-    """What gives the items of an object of the program's that the call makes."""
+    """What gives the truth, else the items, of an object of the program's that the call makes."""
     methods = [(file, each) for file, _, owner in sources.user_classes(last_name(made.func)) for each in owner.body]
-    found = [(file, m) for file, m in methods if isinstance(m, _FUNCTIONS) and m.name in ("__iter__", "__next__")]
+    found = [
+        (file, m) for file, m in methods if isinstance(m, _FUNCTIONS) and m.name in ("__bool__", "__iter__", "__next__")
+    ]
     found = [each for each in found if not _returns_self(each[1])]
+    found = [each for each in found if each[1].name == "__bool__"] or found
     return found[0] if len(found) == 1 else None
 
 
@@ -235,7 +242,8 @@ def _of_attribute(sources: Sources, at: Place, expression: ast.Attribute) -> lis
                 found.setdefault(place, replace(each, at=Place(file, tree, each.at.function)))
     later = [each for each in found.values() if getattr(each.at.function, "name", "") != "__init__"]
     given = list(_of_fields(sources, expression.attr))
-    return [*later, *given] or list(found.values())
+    anew = [each for each in later if each.how not in ("filled", "counted")]
+    return [*later, *given] if anew or given else list(found.values())
 
 
 def _of_fields(sources: Sources, name: str) -> Iterator[Setting]:

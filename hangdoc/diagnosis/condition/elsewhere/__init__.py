@@ -11,6 +11,7 @@
                       around what made an object or a group, what gave a library its handler, a context, a model's way
 ``filled``, ``logged``
                       what a metric holds, what is logged
+``set_before``        where a flag, a choice, a list or an argument was set that the condition asks
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take
 ``left_behind``       around statements that left something behind on one side alone: counts, lists, flags

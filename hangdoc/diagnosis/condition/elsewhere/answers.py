@@ -23,6 +23,7 @@ from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import without_wrappers
+from hangdoc.diagnosis.source.settings import shortened
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.asked import asked_by, is_constant
@@ -265,7 +266,7 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
             return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]
         return []
     if _tests_something(value):
-        return [Condition(f"return {text_of(value)}", file, value.lineno)]
+        return [Condition(shortened(f"return {text_of(value)}", value), file, value.lineno)]
     return []
 
 

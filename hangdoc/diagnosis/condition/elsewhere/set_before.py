@@ -19,13 +19,15 @@ from dataclasses import dataclass, field, replace
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import Place, Setting, place_of, returned, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name, names_in, text_of
 from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
 
 _STEPS = 3
 """Settings that follow from each other; chosen by hand."""
@@ -50,10 +52,10 @@ def set_before(
     """What set the values that the condition, loop or setting at that line goes by; [] where they were computed there,
     and where nothing tells which of several places set them. ``by_rank``: conditions on the rank alone count."""
     at = place_of(sources, file, line)
-    if at is None:
+    if at is None or is_library(Frame(file, line, "")):
         return []
     outside = {(file, guard.line) for guard in guards(at.tree, line)}
-    walk = _Walk(sources, by_rank, {(file, line)}, outside, getattr(at.function, "name", ""))
+    walk = _Walk(sources, by_rank, {(file, line)}, outside, {getattr(at.function, "name", "")})
     for expression in _asked_at(at, line):
         operands = [each for each in _operands(expression) if not _seen_alike(each, alike)]
         found = [told for each in operands if (told := list(walk.back(at, each, _STEPS)))]
@@ -130,16 +132,15 @@ class _Walk:
     """The walk back from one condition.
 
     ``seen``: (file, line) of what was come to, which is no news; ``outside``: of the conditions around the first one,
-    under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far;
-    ``asking``: the function that asks.
+    under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far, and
+    of the function that asks.
     """
 
     sources: Sources
     by_rank: bool
     seen: set[tuple[str, int]]
     outside: set[tuple[str, int]]
-    asking: str
-    asked: set[str] = field(default_factory=set)
+    asked: set[str]
     settled: set[tuple[str, int, int]] = field(default_factory=set)
 
     # One branch for each kind of expression.
@@ -241,6 +242,8 @@ class _Walk:
                 further += [(each.at, test, -1, False, steps - 1)] if test is not None else []
                 how = "is decided by" if each.how == "returned" else f"{_WORDS.get(each.how, 'is set')} under"
                 yield Answer(function, (condition,), subject=name, how=how)
+            over = _gone_over(each) if guard is None and each.how == "filled" else None
+            further += [(each.at, over, -1, False, steps - 1)] if over is not None else []
             if each.value is not None and not (counts and guard is None and not _is_plain(each.value)):
                 further.append((each.at, each.value, each.part if each.part >= 0 else part, counts, left))
         for place, inner, rest, counting, left in further:
@@ -255,7 +258,9 @@ class _Walk:
         for guard in reversed(around):
             place = setting.at.file, guard.line
             caught = guard.kind == "try" and guard.taken and guard.condition.startswith("except")
-            if guard.kind not in ("if", "return", "match") and not caught:
+            is_while = guard.condition.startswith("while ") and bool(guard.names)
+            ends = guard.kind == "loop" and is_while and isinstance(setting.node, ast.Yield)
+            if guard.kind not in ("if", "return", "match") and not (caught or ends):
                 continue
             if (
                 (guard.place, guard.taken) in common
@@ -265,10 +270,8 @@ class _Walk:
                 continue
             if own in guard.names and (_resets(setting) or len(guard.names) == 1):
                 continue
-            tested_last = {name.rpartition(".")[2] for name in guard.names}
-            if _resets(setting) and tested_last & self.asked:
-                continue
-            if _is_empty(setting) and self.asking in tested_last:
+            tests = {name.rpartition(".")[2] for name in guard.names}
+            if _resets(setting) and tests and tests <= self.asked:
                 continue
             if not self.by_rank and guard.names and all(map(_tells_the_place, guard.names)):
                 continue
@@ -280,8 +283,14 @@ class _Walk:
         return None
 
 
+def _gone_over(setting: Setting) -> ast.expr | None:
+    """What the innermost `for` around it goes over: as often it fills what it fills."""
+    loops = [n for n in ast.walk(setting.at.function) if isinstance(n, ast.For) and holds(n, setting.line)]
+    return max(loops, key=lambda loop: loop.lineno).iter if loops else None
+
+
 def _tells_the_place(name: str) -> bool:
-    return is_rank_name(name) or name.isupper() or pattern("same_everywhere").search(name) is not None
+    return is_rank_name(name) or name.isupper() or pattern("count_of_ranks").search(name) is not None
 
 
 def _agreed_on(at: Place, guard: Guard) -> bool:
@@ -305,11 +314,6 @@ def _resets(setting: Setting) -> bool:
     if isinstance(setting.node, ast.Call):
         return last_name(setting.node.func) == "clear"
     return isinstance(setting.value, ast.Constant)
-
-
-def _is_empty(setting: Setting) -> bool:
-    """True for what begins anew: `self.tokens = 0`; not for a flag that is raised."""
-    return _resets(setting) and not getattr(setting.value, "value", None)
 
 
 def _condition_of(at: Place, guard: Guard) -> tuple[Condition, ast.expr | None]:

@@ -182,6 +182,36 @@ _TOLD = {
         """,
         ["if loss.isnan():"],
     ),
+    "a generator that ends by a flag, and an object with a truth of its own": (
+        """
+        class Control:
+            def __init__(self):
+                self.memory = Memory()
+            def epochs(self):
+                while not self.memory:
+                    yield self.memory
+            def fit(self):
+                for epoch in self.epochs():  # asked
+                    train()
+        class Memory:
+            def __bool__(self):
+                return len(self.items) >= self.need
+        """,
+        ["while not self.memory:", "return len(self.items) >= self.need"],
+    ),
+    "a list that is filled for each of some": (
+        """
+        def exchange(self):
+            ops = []
+            for peer in self.partners():
+                ops.append(peer)
+            if ops:  # asked
+                send(ops)
+        def partners(self):
+            return [peer for peer in self.around if self.activity > self.quiet]
+        """,
+        ["return [peer for peer in self.around if self.activity > self.quiet]"],
+    ),
     "an exception": (
         """
         def work(self):
