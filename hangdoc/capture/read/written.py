@@ -31,10 +31,6 @@ _PREFIX = re.compile(r"(?<![a-zA-Z])rank[ :=#_]{0,2}(\d{1,5})(?!\d)|^\[(?:defaul
 """Who writes, in what a formatter or a launcher puts before a line."""
 _PROCESS = re.compile(r"(?:[\[(]|(?<![a-zA-Z])pid[ =:]{0,2})(\d{3,7})(?=[\])\s,:])", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]")
-_SHOWN_BY_HANGDOC = re.compile(r"hangdoc|\s{8}|.{0,200}│")
-"""Its reports show lines of the source, in which the literals stand as well."""
-
-
 Output = tuple[str, "int | None", tuple[str, ...]]
 """(path of a file, the rank whose own file it is, its lines, masked)."""
 
@@ -141,11 +137,15 @@ def written_by(
     found: list[Written] = []
     for path, owner, lines in outputs:
         kept: list[Written] = []
+        reported = False
         for place, line in enumerate(lines):
+            reported = line.startswith("hangdoc") or (reported and line[:2].strip() == "")
             if time.monotonic() > until:
                 return ()  # a part of it would not tell what was not written
+            if reported:
+                continue  # a report of hangdoc's shows lines of the source and of the output
             if line not in known:
-                known[line] = [] if _SHOWN_BY_HANGDOC.match(line) else _matching(line, ordered)
+                known[line] = _matching(line, ordered)
             if known[line]:
                 rank = next((rank for _, rank in known[line] if rank is not None), None)
                 rank = owner if owner is not None else rank if rank is not None else _prefixed(line, rank_of)

@@ -113,7 +113,9 @@ def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     something does. Without a source, as of dumps, no more is claimed than the calls say."""
     decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
     read = _is_read(case, (gap.mine, gap.theirs))
-    return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
+    if not read or decided or blame.confidence != Confidence.CERTAIN:
+        return ""
+    return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
 
 
 def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:

@@ -43,12 +43,22 @@ def test_a_text_is_found_in_its_line(source: str, line: str, rank: int | None) -
         ('print(f"a {x}, b {y}")', "a 1, b 2"),
         ('if kind == "warmup": pass', "warmup has begun"),
         ('print(f"loaded {x} then left {y}")', "left 3 then loaded 4"),
-        ('print(f"document {i} skipped")', '        58 │ print(f"document {i} skipped")'),
         ('print(f"document {i} skipped")', "hangdoc: document 3 skipped"),
     ],
 )
 def test_what_is_no_line_of_a_text(source: str, line: str) -> None:
     assert written(source, [line]) == []
+
+
+def test_a_report_of_hangdoc_in_the_same_file_is_none_of_the_program() -> None:
+    report = [
+        "hangdoc ✖ hang",
+        "",
+        '  58 │ print(f"document {i} skipped")',
+        "  seen   in the output: document 3 skipped",
+    ]
+    lines = ["  document 1 skipped", *report, "document 4 skipped"]
+    assert [each.number for each in written('print(f"document {i} skipped")', lines)] == [0, 5]
 
 
 def test_the_longest_text_wrote_a_line_and_what_it_was_given_is_found_in_it() -> None:
