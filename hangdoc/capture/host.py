@@ -382,7 +382,7 @@ class _Capture:
         if not texts:
             return texts, missing, ()
         until = time.monotonic() + _WRITTEN_SECONDS
-        matching = Task(lambda: found.written(self._outputs(), until))
+        matching = Task(lambda: found.written(self._outputs(), self.rank_of, until - _WRITTEN_SECONDS / 4))
         written, writing = self._result(matching, "log", until, ((), ()))
         # The libraries' make the reason clearer, where they can be had in time.
         more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))

@@ -125,11 +125,15 @@ class Sources:
         that was spawned, or whose program is over, has no frame of its module."""
         return tuple(self._files.whole(self._texts))
 
-    def written(self, outputs: Sequence[Output], until: float) -> tuple[tuple[Written, ...], tuple[SourceText, ...]]:
+    def written(
+        self, outputs: Sequence[Output], rank_of: Mapping[int, int], until: float
+    ) -> tuple[tuple[Written, ...], tuple[SourceText, ...]]:
         """The lines of the ranks' output that the user's statements wrote, and the functions of these statements. See
         ``written.written_by``."""
         modules = list(self._files.with_imported(list(self._lines), until))
-        found = written_by(outputs, (text for each in modules for text in texts_of(each.file, each.tree)), until)
+        found = written_by(
+            outputs, (text for each in modules for text in texts_of(each.file, each.tree)), until, rank_of
+        )
         by_file = {module.file: module for module in modules}
         places = dict.fromkeys(place for line in found for place in line.places)
         around = (by_file[file].around("", line) for file, line in places)

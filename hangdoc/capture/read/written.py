@@ -11,7 +11,7 @@ import ast
 import re
 import string
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hangdoc.model.snapshot import Written
@@ -29,11 +29,8 @@ _RANK = re.compile(r"(?<![a-zA-Z])(?:my|this|world|global|dist|get)?_?[rR]ank(?!
 _BEFORE_RANK = re.compile(r"(?<![a-zA-Z])rank[ :=#_]{0,2}$", re.IGNORECASE)
 _PREFIX = re.compile(r"(?<![a-zA-Z])rank[ :=#_]{0,2}(\d{1,5})(?!\d)|^\[(?:default|rank)?(\d{1,5})\]", re.IGNORECASE)
 """Who writes, in what a formatter or a launcher puts before a line."""
+_PROCESS = re.compile(r"(?:[\[(]|(?<![a-zA-Z])pid[ =:]{0,2})(\d{3,7})(?=[\])\s,:])", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]")
-_SHOWN_BY_HANGDOC = re.compile(r"hangdoc|\s{8}|.{0,200}│")
-"""Its reports show lines of the source, in which the literals stand as well."""
-
-
 Output = tuple[str, "int | None", tuple[str, ...]]
 """(path of a file, the rank whose own file it is, its lines, masked)."""
 
@@ -122,26 +119,36 @@ def _text(file: str, line: int, parts: _Parts) -> Iterator[_Text]:
         if value is not None and (_BEFORE_RANK.search(first) or _RANK.search(ast.unparse(value)[:80])):
             rank_after.append(len(literals) - 1)
     count = sum(len(_LETTERS.findall(each)) for each in literals)
-    if count >= _LEAST_LETTERS:
+    word = len(parts) == 1 and " " not in literals[0].strip()  # a key or a name, and no line
+    if count >= _LEAST_LETTERS and not word:
         yield _Text(file, line, tuple(literals), tuple(rank_after), count, max(literals, key=len))
 
 
-def written_by(outputs: Iterable[Output], texts: Iterable[_Text], until: float) -> tuple[Written, ...]:
-    """The lines in which texts of the program stand, in their order. Nothing is found after ``until`` (monotonic)."""
+def written_by(
+    outputs: Iterable[Output], texts: Iterable[_Text], until: float, rank_of: Mapping[int, int]
+) -> tuple[Written, ...]:
+    """The lines in which texts of the program stand, in their order. ``rank_of``: by the process's number.
+
+    Nothing is found after ``until`` (monotonic).
+    """
     # The longest first; of equal ones nobody can tell which of them wrote a line.
     ordered = sorted(list(texts)[:_MOST_TEXTS], key=lambda text: -text.length)
     known: dict[str, list[tuple[_Text, int | None]]] = {}
     found: list[Written] = []
     for path, owner, lines in outputs:
         kept: list[Written] = []
+        reported = False
         for place, line in enumerate(lines):
+            reported = line.startswith("hangdoc") or (reported and line[:2].strip() == "")
             if time.monotonic() > until:
                 return ()  # a part of it would not tell what was not written
+            if reported:
+                continue  # a report of hangdoc's shows lines of the source and of the output
             if line not in known:
-                known[line] = [] if _SHOWN_BY_HANGDOC.match(line) else _matching(line, ordered)
+                known[line] = _matching(line, ordered)
             if known[line]:
                 rank = next((rank for _, rank in known[line] if rank is not None), None)
-                rank = owner if owner is not None else rank if rank is not None else _prefixed(line)
+                rank = owner if owner is not None else rank if rank is not None else _prefixed(line, rank_of)
                 places = tuple(dict.fromkeys((text.file, text.line) for text, _ in known[line]))
                 kept.append(Written(line.strip()[:_MAX_LINE], places, rank, path, place))
         found += kept[-_MOST_KEPT:]
@@ -188,6 +195,10 @@ def _number_at(line: str, place: int) -> int | None:
     return int(found[0]) if found is not None else None
 
 
-def _prefixed(line: str) -> int | None:
+def _prefixed(line: str, rank_of: Mapping[int, int]) -> int | None:
+    """The rank in what stands before the text, or whose process stands there."""
     found = _PREFIX.search(line[:160])
-    return int(found[1] or found[2]) if found is not None else None
+    if found is not None:
+        return int(found[1] or found[2])
+    processes = (rank_of.get(int(number)) for number in _PROCESS.findall(line[:160]))
+    return next((rank for rank in processes if rank is not None), None)

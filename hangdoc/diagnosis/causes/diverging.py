@@ -140,7 +140,9 @@ def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     other = _other_function(case, gap) if not blame.found.past else None
     decided = blame.found.branch_points or (other is not None and not other.is_call)
     read = _is_read(case, (gap.mine, gap.theirs))
-    return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
+    if not read or decided or blame.confidence != Confidence.CERTAIN:
+        return ""
+    return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
 
 
 def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:

@@ -13,6 +13,7 @@ from hangdoc.model.diagnosis import BranchAnswer, Divergence, Evidence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, conditions_in, joined
 from hangdoc.model.process import Stack
+from hangdoc.model.wording import name_ranks
 
 _LONGEST = 160
 """Characters of a line that is shown as evidence. Judgement."""
@@ -91,5 +92,4 @@ def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:
 
 def _evidence(ranks: tuple[int, ...], text: str) -> str:
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    who = f"rank {', '.join(map(str, ranks))}" if ranks else "the output"
-    return f"{who} {'wrote' if ranks else 'tells'}: {shown}"
+    return f"{name_ranks(ranks)} wrote: {shown}" if ranks else f"in the output: {shown}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from hangdoc.capture.read import blocked_calls, logs, process_looks, procfs, soc
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.model.journal import Journal
-from hangdoc.model.process import ProcessExit
+from hangdoc.model.process import Frame, ProcessExit
 from hangdoc.model.snapshot import JobSnapshot
 
 Broken = Callable[..., NoReturn]
@@ -109,6 +110,49 @@ def test_what_the_caller_knows_is_kept() -> None:
     assert rank.exit == ended
     assert rank.journal == journal
     assert (snapshot.run_id, snapshot.command, snapshot.exit_status, snapshot.world_size) == ("r", ("x",), -9, 2)
+
+
+def test_the_statements_that_wrote_lines_of_files_that_ranks_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, sys, time\n"
+        "rank = int(os.environ['RANK'])\n"
+        "if rank:\n"
+        "    print(f'rank {rank}: nothing was kept', flush=True)\n"
+        "sys.stderr.write('the secret is out\\n')\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setattr(sources, "stacks_of", lambda rank: [(Frame(str(program), 7, "<module>"),)])
+    outputs = [tmp_path / "job.out", tmp_path / "job.err"]
+    with outputs[0].open("w") as out, outputs[1].open("w") as err:
+        out.write("a line of nobody's\n")
+        out.flush()
+        command = [sys.executable, str(program)]
+        ranks = [
+            subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, "RANK": str(rank)})
+            for rank in range(2)
+        ]
+        launcher = subprocess.Popen(["sleep", "60"], stdout=out, stderr=err)
+    try:
+        until = time.monotonic() + 60
+        while outputs[0].read_text().count("ready") < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        targets = [RankTarget(rank, process.pid, "environment", 2) for rank, process in enumerate(ranks)]
+        found = capture(*targets, launcher_pid=launcher.pid)
+        assert sorted((line.text, line.places, line.rank, line.output) for line in found.written) == [
+            ("rank 1: nothing was kept", ((str(program), 4),), 1, str(outputs[0])),
+            *[("the secret is out", ((str(program), 5),), None, str(outputs[1]))] * 2,
+        ]
+        assert not any("nothing was kept" in text.text for text in found.sources)
+        without = CaptureOptions(gap=0.0, no_source=True)
+        assert capture_job(CaptureRequest(tuple(targets), launcher_pid=launcher.pid, options=without)).written == ()
+    finally:
+        for process in (*ranks, launcher):
+            process.kill()
+            process.wait()
 
 
 def test_errors_in_a_log_that_ranks_share_with_their_launcher(tmp_path: Path) -> None:

@@ -19,5 +19,6 @@
                       an exception that a handler caught, or that is pending, and under what it is raised
 ``led_block``         a block that one rank goes through first, while the others wait at its entrance
 ``beside``            what the main thread does for another one, or waits for
+``written``           around what one side alone wrote into the job's output
 ``hidden_calls``      under attach, around calls of all ranks that lie some calls back
 """

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -65,12 +65,17 @@ def written_under(
     for line in lines:
         for place in line.places:
             by_place.setdefault(place, []).append(line)
-    asked = _Asked(sources, lines, stacks, writers, others)
+    outputs: dict[str, list[Written]] = {}
+    for line in lines:
+        outputs.setdefault(line.output, []).append(line)
+    asked = _Asked(sources, outputs, stacks, writers, others)
     found: dict[Condition, WrittenUnder] = {}
     for line in lines:
-        for place in sorted(line.places, key=lambda at: not asked.is_raised(at)):
-            if line is not by_place[place][0] or not asked.is_told_by(place, by_place[place]):
-                continue
+        if len(found) >= _MOST:
+            break
+        first = [place for place in line.places if line is by_place[place][0]]
+        told = [place for place in first if asked.is_told_by(place, by_place[place])]
+        for place in sorted(told, key=lambda at: not asked.is_raised(at)):
             under = asked.condition_of(place, known=line.rank is not None)
             if under is not None:
                 ranks = tuple(sorted({each.rank for each in by_place[place] if each.rank is not None}))
@@ -83,10 +88,12 @@ class _Asked:
     """What is known of all lines, for the questions about one statement."""
 
     sources: Sources
-    lines: Sequence[Written]
+    outputs: Mapping[str, Sequence[Written]]
+    """The lines of each file, in their order."""
     stacks: Collection[Stack]
     writers: tuple[int, ...]
     others: tuple[int, ...]
+    under_rank: dict[_Place, bool] = field(default_factory=dict)
 
     def is_told_by(self, place: _Place, own: list[Written]) -> bool:
         """True if the writers alone wrote what the statement says, and not long before they came where they are."""
@@ -105,7 +112,7 @@ class _Asked:
         name = last_name(call.func) if call is not None else ""
         if name in names("writes_warning"):
             return False
-        if any(line.rank for line in self.lines if line.rank in self.others):
+        if any(line.rank and line.rank in self.others for lines in self.outputs.values() for line in lines):
             return False
         own = self.sources.user_definitions(name) if name not in names("writes_line") else []
         tests = (node.test for _, body in own for node in ast.walk(body) if isinstance(node, ast.If))
@@ -123,7 +130,7 @@ class _Asked:
 
     def _has_gone_on(self, line: Written) -> bool:
         """True if the job has gone round since: a line of one statement comes again and again."""
-        later = [each for each in self.lines if each.output == line.output and each.number > line.number]
+        later = [each for each in self.outputs[line.output] if each.number > line.number]
         known = Counter((each.places[0], each.rank) for each in later if each.rank is not None)
         unknown = Counter(each.places[0] for each in later if each.rank is None)
         ranks = len(self.writers) + len(self.others)
@@ -135,9 +142,11 @@ class _Asked:
     def _is_under_rank(self, place: _Place) -> bool:
         """True if a condition on the rank is around the statement: a line of it is of one round, and not of each
         rank's."""
-        tree = self.sources.function(*place)
-        around = guards(tree, place[1]) if tree is not None else []
-        return any(_is_of_rank(self.sources, place[0], guard) for guard in around)
+        if place not in self.under_rank:
+            tree = self.sources.function(*place)
+            around = guards(tree, place[1]) if tree is not None else []
+            self.under_rank[place] = any(_is_of_rank(self.sources, place[0], guard) for guard in around)
+        return self.under_rank[place]
 
     def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str] | None:
         """The innermost condition around the statement, and the function that it is in; None where none decided it."""

@@ -12,7 +12,7 @@ from hangdoc.model.snapshot import Written
 
 def written(source: str, lines: Sequence[str], rank: int | None = None) -> list[Written]:
     texts = texts_of("train.py", ast.parse(source))
-    return list(written_by([("/job/out", rank, tuple(lines))], texts, time.monotonic() + 60))
+    return list(written_by([("/job/out", rank, tuple(lines))], texts, time.monotonic() + 60, {24926: 1}))
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,10 @@ def written(source: str, lines: Sequence[str], rank: int | None = None) -> list[
         ('log.warning("%s: document %03d skipped", who, i)', "2026-11-23 WARNING me: document 009 skipped", None),
         ('say("{} documents kept on {}".format(n, dist.get_rank()))', "7 documents kept on 3", 3),
         ('sys.stderr.write("[%d] reached %.3f\\n" % (rank, mean))', "[3] reached 0.211", 3),
-        ('raise ValueError(f"no adapter \'{name}\'")', "load failed: no adapter 'legal'", None),
+        ("raise ValueError(f\"no adapter '{name}'\")", "load failed: no adapter 'legal'", None),
         ('print("nothing was kept")', "nothing was kept", None),
+        ('print("nothing was kept")', "10:12 sync[24926] nothing was kept", 1),
+        ('print("nothing was kept")', "10:12 sync[24925] nothing was kept", None),
     ],
 )
 def test_a_text_is_found_in_its_line(source: str, line: str, rank: int | None) -> None:
@@ -39,13 +41,24 @@ def test_a_text_is_found_in_its_line(source: str, line: str, rank: int | None) -
     [
         ('"""stopping the record"""', "stopping the record"),
         ('print(f"a {x}, b {y}")', "a 1, b 2"),
+        ('if kind == "warmup": pass', "warmup has begun"),
         ('print(f"loaded {x} then left {y}")', "left 3 then loaded 4"),
-        ('print(f"document {i} skipped")', '        58 │ print(f"document {i} skipped")'),
         ('print(f"document {i} skipped")', "hangdoc: document 3 skipped"),
     ],
 )
 def test_what_is_no_line_of_a_text(source: str, line: str) -> None:
     assert written(source, [line]) == []
+
+
+def test_a_report_of_hangdoc_in_the_same_file_is_none_of_the_program() -> None:
+    report = [
+        "hangdoc ✖ hang",
+        "",
+        '  58 │ print(f"document {i} skipped")',
+        "  seen   in the output: document 3 skipped",
+    ]
+    lines = ["  document 1 skipped", *report, "document 4 skipped"]
+    assert [each.number for each in written('print(f"document {i} skipped")', lines)] == [0, 5]
 
 
 def test_the_longest_text_wrote_a_line_and_what_it_was_given_is_found_in_it() -> None:
