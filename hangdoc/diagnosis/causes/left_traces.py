@@ -33,7 +33,8 @@ def with_traces(
     """The divergence with the conditions that left something behind on one side alone; how these are told; and what
     there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
-    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, the others as well.
+    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
+    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
@@ -46,9 +47,11 @@ def with_traces(
     asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
     words = _words(case.sources, asking)
     linked = [each for each in left if _is_linked(each, words)]
-    if branch is not None and branch.kind not in ("loop", "try"):
-        left = linked
-    left = linked or left
+    leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
+    if branch is None:
+        left = linked or leaving or left
+    else:
+        left = linked or (leaving if branch.kind in ("loop", "try") else [])
     if not left:
         return found, "", ""
     if branch is None:

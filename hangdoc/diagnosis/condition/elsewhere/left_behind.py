@@ -27,7 +27,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -36,6 +36,7 @@ _DEEPEST = 3
 _MOST = 2
 """Conditions that are told; more of them say nothing. Chosen by hand."""
 _NOTHING = frozenset({"0", "False", "None"})
+_JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _MADE = frozenset({"__init__", "__post_init__", "setup", "reset"})
 """Where an object is made, or begins anew."""
 
@@ -58,6 +59,8 @@ class LeftBehind:
     values: tuple[tuple[int, str], ...]
     sets: frozenset[str] = frozenset()
     """The last names of what else the statements beside it set."""
+    jumps: bool = False
+    """These statements leave a function or a round of a loop, or raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,8 @@ def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
             way = _condition(case.sources, change, stacks[1 - side], _DEEPEST)
             if way is not None:
                 file, function, guard, line = way
-                left = LeftBehind(
-                    file, function, guard, line, side, owner, name, values, frozenset(_set_beside(change))
-                )
+                sets, jumps = _beside(case.sources, file, line)
+                left = LeftBehind(file, function, guard, line, side, owner, name, values, sets, jumps)
                 found.setdefault((file, *guard.place), left)
     return list(found.values()) if len(found) <= _MOST else []
 
@@ -253,12 +255,16 @@ def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: i
     return False
 
 
-def _set_beside(change: _Change) -> Iterator[str]:
-    """The last names of what the statements of its block set."""
-    for node in ast.walk(change.tree):
+def _beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
+    """(the last names of what the statements of the line's block set, whether one of them leaves the suite)."""
+    tree = sources.function(file, line)
+    sets: set[str] = set()
+    jumps = False
+    for node in ast.walk(enclosing_function(tree, line)) if tree is not None else ():
         for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
-            if not isinstance(block, list) or not any(each is change.node for each in block):
+            if not isinstance(block, list) or not any(holds(each, line) and not has_blocks(each) for each in block):
                 continue
-            for each in block:
-                targets = each.targets if isinstance(each, ast.Assign) else []
-                yield from (last_name(t) for t in targets if dotted(t))
+            targets = [target for each in block if isinstance(each, ast.Assign) for target in each.targets]
+            sets.update(last_name(target) for target in targets)
+            jumps = isinstance(block[-1], _JUMPS) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return frozenset(sets - {""}), jumps
