@@ -101,7 +101,8 @@ def _of_one_side(case: Case, ranks: SideRanks) -> Iterator[tuple[tuple[str, str]
         journal = case.ranks[rank].journal if rank in case.ranks else None
         for each in journal.traces if journal is not None else ():
             seen.setdefault((each.function, each.name), {}).setdefault(rank, []).append(each.value)
-    for function, name, values in case.values.numbers():
+    # Without a probe, the attributes of what the frames hold are all that is seen.
+    for function, name, values in case.values.numbers(attributes=not seen):
         seen.setdefault((function, name), {r: [value] for r, value in values.items()})
     for key, per_rank in seen.items():
         has = [[_has(per_rank.get(rank, [])) for rank in side] for side in ranks]
@@ -126,8 +127,9 @@ def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
     found: dict[tuple[str, int], _Change] = {}
     local = any(True for _ in sources.user_functions(owner))
     kinds = _with_bases(sources, owner)
+    changing: set[str] = set()
     for file, tree in sources.user_trees():
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if kinds else []
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
         for node in ast.walk(tree):
             if not isinstance(node, ast.stmt) or not (how := _how(node, name)) or (file, node.lineno) in found:
                 continue
@@ -136,7 +138,8 @@ def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
             if within in _MADE or (within == "<module>" and owner != within) or (local and within != owner):
                 continue
             around = {each.name for each in classes if holds(each, node.lineno)}
-            if around and _is_of_self(node, name) and around.isdisjoint(kinds):
+            changing |= around if _is_of_self(node, name) else set()
+            if kinds and around and _is_of_self(node, name) and around.isdisjoint(kinds):
                 continue  # another class's, of the same name
             in_loop = any(guard.kind == "loop" for guard in guards(tree, node.lineno))
             if how == "sets" and (within == "<module>" or local) and not in_loop:
@@ -144,7 +147,8 @@ def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
             if how == "sets":
                 return []
             found[file, node.lineno] = _Change(file, tree, node)
-    return list(found.values())
+    # Of an attribute whose class is not known, several classes may have one of that name.
+    return list(found.values()) if kinds or len(changing) < 2 else []
 
 
 def _with_bases(sources: Sources, owner: str) -> set[str]:
