@@ -13,7 +13,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
+from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -52,7 +52,7 @@ def with_traces(
         left = linked or leaving or left
     else:
         left = linked or (leaving if branch.kind in ("loop", "try") else [])
-    if not left:
+    if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
         first, *more = left
