@@ -16,6 +16,7 @@ from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
@@ -48,7 +49,7 @@ def with_traces(
     words = _words(case.sources, asking)
     linked = [each for each in left if _is_linked(each, words)]
     leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
-    if branch is None:
+    if branch is None or _is_apart(case, blame):
         left = linked or leaving or left
     else:
         left = linked or (leaving if branch.kind in ("loop", "try") else [])
@@ -64,6 +65,15 @@ def with_traces(
     by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
     told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
+    """True for a loop in a function that the culprits are not in: something before may have kept them from it."""
+    point = blame.diverged.branch_point if blame.diverged is not None else None
+    if point is None or not point.uneven:
+        return False
+    stacks = [case.activities[rank].stack for rank in blame.culprits if rank in case.activities]
+    return not any(f.file == point.file and plain(f.function) == point.function for stack in stacks for f in stack)
 
 
 def _kind(left: LeftBehind) -> str:
