@@ -110,7 +110,7 @@ class ValueDocument(TypedDict):
 
 
 class AnswerDocument(TypedDict):
-    """A test by which a function answers."""
+    """A test by which a function answers, or under which it left something behind."""
 
     function: str
     file: str
@@ -127,7 +127,11 @@ class BranchDocument(TypedDict):
     kind: str
     values: list[ValueDocument]
     answers: Annotated[
-        list[AnswerDocument], Said("The tests by which functions answer that the condition asks; none for most.")
+        list[AnswerDocument],
+        Said(
+            "The tests by which functions answer that the condition asks, and those under which one side alone has "
+            "left something behind; none for most."
+        ),
     ]
 
 

@@ -55,7 +55,7 @@ class _Found:
         self.roots = roots
         self.rows = []
         self.seen = set()
-        self.classes = {}  # class → (its file, the strings of its code), or None for a library's
+        self.classes = {}  # id of a class → (its file, the strings of its code), or None for a library's
 
     def of_namespace(self, names):
         """The traces of a module, and of the objects in it."""
@@ -102,16 +102,15 @@ class _Found:
     def class_of(self, value):
         """(file, strings of the code) of a user's class; None for any other."""
         kind = type(value)
-        if kind not in self.classes:
+        at = id(kind)  # a metaclass may have its own hash
+        if at not in self.classes:
             names = type.__dict__["__dict__"].__get__(kind)
             module = sys.modules.get(_text(names.get("__module__")))
             file = module.__dict__.get("__file__") if type(module) is types.ModuleType else None
             mine = type(file) is str and not os.path.abspath(file).startswith(self.roots)
             codes = [each.__code__ for each in names.values() if type(each) is types.FunctionType] if mine else []
-            self.classes[kind] = (
-                (os.path.abspath(file), {s for code in codes for s in _strings(code)}) if mine else None
-            )
-        return self.classes[kind]
+            self.classes[at] = (os.path.abspath(file), {s for code in codes for s in _strings(code)}) if mine else None
+        return self.classes[at]
 
     def add_numbers(self, file, kind, owner, names):
         """Counters and flags."""

@@ -119,6 +119,8 @@ class Objects(Memory):
             plain = self.plain(value)
             if plain:
                 found.append(Local(f"{name}.{attribute}", plain))
+            elif attribute != "_modules" and (count := self.length(value)) >= 0:
+                found.append(Local(f"{name}.len({attribute})", str(count)))
             elif own == "dict" and attribute == "_modules" and steps > 1:
                 for module, inner in self.entries(value):
                     self._add_further(f"{name}.{module}", inner, found, steps - 1)

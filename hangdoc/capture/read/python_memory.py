@@ -32,6 +32,10 @@ _LONGEST_NAME = 80
 # PyObject, PyTypeObject and PyDictObject; the same in all these versions.
 _TYPE = 8
 _SIZE, _ITEM = 16, 24
+# ``ob_size``, or ``ma_used`` of a dictionary; a set counts the keys that were ever in it first.
+_OF_DICT = frozenset({"OrderedDict", "Counter", "defaultdict"})
+_COUNTED = _OF_DICT | {"list", "deque", "dict", "set"}
+_SET_USED = 24
 _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_BASE, _TP_DICT, _TP_DICTOFFSET = 24, 32, 168, 256, 264, 288
 _MA_KEYS, _MA_VALUES = 32, 40
 _INLINE_VALUES, _MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
@@ -220,6 +224,19 @@ class Memory:
         if not 0 <= count <= _MOST_ITEMS:
             raise OddError
         return list(struct.unpack(f"<{count}Q", self._read(self._pointer(at + _ITEM), 8 * count))) if count else []
+
+    def length(self, at: int) -> int:
+        """How many items a builtin container has; -1 for any other object."""
+        kind = self.kind(at)
+        if kind not in _COUNTED or (kind in _OF_DICT and self._base(at) != "dict"):
+            return -1
+        count = self._number(at + (_SET_USED if kind == "set" else _SIZE))
+        return count if 0 <= count < _LARGEST_ADDRESS else -1
+
+    def _base(self, at: int) -> str:
+        """The name of the type that an object's type is made of."""
+        own = self._pointer(self._pointer(self._address(at) + _TYPE) + _TP_BASE)
+        return self._read(self._number(own + _TP_NAME), _LONGEST_NAME).partition(b"\0")[0].decode("ascii")
 
     def kind(self, at: int) -> str:
         """The name of an object's type."""

@@ -13,9 +13,10 @@ from dataclasses import replace
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
+from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
@@ -33,7 +34,8 @@ def with_traces(
     """The divergence with the conditions that left something behind on one side alone; how these are told; and what
     there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
-    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, the others as well.
+    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
+    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
@@ -46,10 +48,12 @@ def with_traces(
     asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
     words = _words(case.sources, asking)
     linked = [each for each in left if _is_linked(each, words)]
-    if branch is not None and branch.kind not in ("loop", "try"):
-        left = linked
-    left = linked or left
-    if not left:
+    leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
+    if branch is None or _is_apart(case, blame):
+        left = linked or leaving or left
+    else:
+        left = linked or (leaving if branch.kind in ("loop", "try") else [])
+    if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
         first, *more = left
@@ -64,6 +68,15 @@ def with_traces(
     by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
     told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
+    """True for a loop in a function that the culprits are not in: something before may have kept them from it."""
+    point = blame.diverged.branch_point if blame.diverged is not None else None
+    if point is None or not point.uneven:
+        return False
+    stacks = [case.activities[rank].stack for rank in blame.culprits if rank in case.activities]
+    return not any(f.file == point.file and plain(f.function) == point.function for stack in stacks for f in stack)
 
 
 def _kind(left: LeftBehind) -> str:

@@ -42,7 +42,7 @@ class Values:
                         ((f.file, plain(f.function), each.name), each.value)
                         for f in stack
                         for each in f.locals
-                        if "." not in each.name or each.name.rpartition(".")[2] in attributes.get(f.file, ())
+                        if "." not in each.name or _attribute(each.name) in attributes.get(f.file, ())
                     ]
                 self._add(rank.rank, values[id(stack)])
             named = rank.journal.attributes if rank.journal else ()
@@ -94,12 +94,15 @@ class Values:
             if name == ends[0] or name.endswith(ends[1])
         ]
 
-    def numbers(self) -> Iterator[tuple[str, str, dict[int, str]]]:
-        """(function, name, rank → value) of each plain name that is a count, or True or False."""
+    def numbers(self, *, attributes: bool) -> Iterator[tuple[str, str, dict[int, str]]]:
+        """(function, name, rank → value) of each plain name that is a count, or True or False; with ``attributes`` also
+        (owner, name, …) of those that are attributes: ('self.outcome', 'len(failures)', {0: '1'})."""
         for (_, function, name), values in self._now.items():
-            shown = values.values()
-            if name.isidentifier() and all(value.isdecimal() or value in ("True", "False") for value in shown):
-                yield function, name, values
+            if not all(value.isdecimal() or value in ("True", "False") for value in values.values()):
+                continue
+            owner, _, last = name.rpartition(".")
+            if name.isidentifier() or (attributes and owner and "()" not in owner):
+                yield owner or function, last, values
 
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""
@@ -140,6 +143,11 @@ class Values:
             changed = name in loop.counters or any(first <= line <= last for line in assignments(tree, name))
         lines = self.lines(file, function) if changed else {}
         return {rank for rank, line in lines.items() if first <= line < guard.line}
+
+
+def _attribute(name: str) -> str:
+    """'failures' of 'self.outcome.len(failures)'."""
+    return name.rpartition(".")[2].removeprefix("len(").removesuffix(")")
 
 
 def _far_apart(a: str, b: str) -> bool:

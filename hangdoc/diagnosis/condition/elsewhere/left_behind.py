@@ -17,7 +17,7 @@ ahead. Neither counts what the side did after the call that the other one waits 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
@@ -27,15 +27,18 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
 _DEEPEST = 3
 """Calls between the condition and the statement, followed this far; chosen by hand."""
-_MOST = 2
+MOST = 2
 """Conditions that are told; more of them say nothing. Chosen by hand."""
+_MOST_MARKS = 40
+"""What differs, looked into at most; chosen by hand."""
 _NOTHING = frozenset({"0", "False", "None"})
+_JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _MADE = frozenset({"__init__", "__post_init__", "setup", "reset"})
 """Where an object is made, or begins anew."""
 
@@ -58,33 +61,45 @@ class LeftBehind:
     values: tuple[tuple[int, str], ...]
     sets: frozenset[str] = frozenset()
     """The last names of what else the statements beside it set."""
+    jumps: bool = False
+    """These statements leave a function or a round of a loop, or raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A statement that adds to what is left."""
+    """A statement, in a captured piece of the file."""
 
     file: str
     tree: ast.AST
     node: ast.stmt
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A statement that changes something, and whether it adds to it. ``classes``: around it, where it changes an
+    attribute of `self`."""
+
+    change: _Change
+    adds: bool
+    classes: frozenset[str]
+
+
 def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
-    """What one side alone has left behind, with the condition under which it did; [] where there is nothing, or too
-    much to tell."""
+    """What one side alone has left behind, with the condition under which it did."""
+    marks = list(_of_one_side(case, ranks))[:_MOST_MARKS]
+    statements = _statements(case.sources) if marks else {}
     found: dict[tuple[str, int, str], LeftBehind] = {}
     stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]
-    for (owner, name), side, values in _of_one_side(case, ranks):
-        changes = _changes(case.sources, owner, bare(name))
-        for change in changes if len(changes) <= _MOST else ():
+    for (owner, name), side, values in marks:
+        changes = _changes(case.sources, statements.get(bare(name), []), owner)
+        for change in changes if len(changes) <= MOST else ():
             way = _condition(case.sources, change, stacks[1 - side], _DEEPEST)
             if way is not None:
                 file, function, guard, line = way
-                left = LeftBehind(
-                    file, function, guard, line, side, owner, name, values, frozenset(_set_beside(change))
-                )
+                sets, jumps = _beside(case.sources, file, line)
+                left = LeftBehind(file, function, guard, line, side, owner, name, values, sets, jumps)
                 found.setdefault((file, *guard.place), left)
-    return list(found.values()) if len(found) <= _MOST else []
+    return list(found.values())
 
 
 def bare(name: str) -> str:
@@ -99,8 +114,10 @@ def _of_one_side(case: Case, ranks: SideRanks) -> Iterator[tuple[tuple[str, str]
         journal = case.ranks[rank].journal if rank in case.ranks else None
         for each in journal.traces if journal is not None else ():
             seen.setdefault((each.function, each.name), {}).setdefault(rank, []).append(each.value)
-    for function, name, values in case.values.numbers():
-        seen.setdefault((function, name), {r: [value] for r, value in values.items()})
+    # Without a probe, the attributes of what the frames hold are all that is seen.
+    for function, name, values in case.values.numbers(attributes=not seen):
+        if len(values) > len(seen.get((function, name), ())):  # the frame that most ranks are in
+            seen[function, name] = {r: [value] for r, value in values.items()}
     for key, per_rank in seen.items():
         has = [[_has(per_rank.get(rank, [])) for rank in side] for side in ranks]
         as_many = len({len(per_rank.get(rank, [])) for side in ranks for rank in side}) == 1
@@ -116,33 +133,48 @@ def _has(values: Iterable[str]) -> bool:
     return any(value not in _NOTHING for value in values)
 
 
-def _changes(sources: Sources, owner: str, name: str) -> list[_Change]:
-    """The statements that add to what is called that; [] where something also takes from it, or sets it anew.
+def _changes(sources: Sources, touching: Sequence[_Statement], owner: str) -> list[_Change]:
+    """Those of the statements that add to what ``owner`` has; [] where one also takes from it, or sets it anew.
 
     A class's own method that changes `self.name` counts for that class, and for those that are made of it.
     """
-    found: dict[tuple[str, int], _Change] = {}
+    found: list[_Change] = []
     local = any(True for _ in sources.user_functions(owner))
     kinds = _with_bases(sources, owner)
+    changing: set[str] = set()
+    for each in touching:
+        line, within = each.change.node.lineno, _name(each.change)
+        if within in _MADE or (within == "<module>" and owner != within) or (local and within != owner):
+            continue
+        changing |= each.classes
+        if kinds and each.classes and each.classes.isdisjoint(kinds):
+            continue  # another class's, of the same name
+        in_loop = any(guard.kind == "loop" for guard in guards(each.change.tree, line))
+        if not each.adds and (within == "<module>" or local) and not in_loop:
+            continue  # where a plain name begins
+        if not each.adds:
+            return []
+        found.append(each.change)
+    # Of an attribute whose class is not known, several classes may have one of that name.
+    return found if kinds or len(changing) < 2 else []
+
+
+def _statements(sources: Sources) -> dict[str, list[_Statement]]:
+    """Last name → the statements in the user's code that change what has it, each once."""
+    found: dict[str, list[_Statement]] = {}
+    seen: set[tuple[str, int, str]] = set()
     for file, tree in sources.user_trees():
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if kinds else []
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.stmt) or not (how := _how(node, name)) or (file, node.lineno) in found:
-                continue
-            function = enclosing_function(tree, node.lineno)
-            within = getattr(function, "name", "<module>")
-            if within in _MADE or (within == "<module>" and owner != within) or (local and within != owner):
-                continue
-            around = {each.name for each in classes if holds(each, node.lineno)}
-            if around and _is_of_self(node, name) and around.isdisjoint(kinds):
-                continue  # another class's, of the same name
-            in_loop = any(guard.kind == "loop" for guard in guards(tree, node.lineno))
-            if how == "sets" and (within == "<module>" or local) and not in_loop:
-                continue  # where a plain name begins
-            if how == "sets":
-                return []
-            found[file, node.lineno] = _Change(file, tree, node)
-    return list(found.values())
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.stmt)):
+            for target, adds in _touched(node):
+                name = last_name(target)
+                if not name or (file, node.lineno, name) in seen:
+                    continue
+                seen.add((file, node.lineno, name))
+                own = isinstance(target, ast.Attribute) and last_name(target.value) == "self"
+                around = frozenset(c.name for c in classes if holds(c, node.lineno)) if own else frozenset()
+                found.setdefault(name, []).append(_Statement(_Change(file, tree, node), adds, around))
+    return found
 
 
 def _with_bases(sources: Sources, owner: str) -> set[str]:
@@ -157,43 +189,30 @@ def _with_bases(sources: Sources, owner: str) -> set[str]:
     return found
 
 
-def _is_of_self(node: ast.stmt, name: str) -> bool:
-    return any(
-        isinstance(each, ast.Attribute)
-        and each.attr == name
-        and isinstance(each.value, ast.Name)
-        and each.value.id == "self"
-        for each in ast.walk(node)
-    )
-
-
-def _how(node: ast.stmt, name: str) -> str:
-    """'adds' for a statement that adds to what has that last name, or sets it as a flag; 'sets' for one that takes from
-    it, or sets it anew; '' for any other."""
+def _touched(node: ast.stmt) -> Iterator[tuple[ast.expr, bool]]:
+    """(what the statement changes, whether it adds to it, or sets it as a flag); False for one that takes from it, or
+    sets it anew. Of `stats[key] = 1` it is `stats`."""
     if isinstance(node, ast.AugAssign):
-        return ("adds" if isinstance(node.op, ast.Add | ast.BitOr) else "sets") if _is(node.target, name) else ""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        yield _container(node.target), isinstance(node.op, ast.Add | ast.BitOr)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function = node.value.func
-        if last_name(function.value) != name:
-            return ""
-        return (
-            "adds" if function.attr in names("leaves_more") else "sets" if function.attr in names("leaves_less") else ""
-        )
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        flat = [part for each in targets for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
-        if any(isinstance(each, ast.Subscript) and last_name(each.value) == name for each in flat):
-            return "adds"
-        if any(last_name(each) == name for each in flat if isinstance(each, ast.Name | ast.Attribute)):
-            return "adds" if isinstance(node.value, ast.Constant) and node.value.value else "sets"
-    if isinstance(node, ast.Delete):
-        return "sets" if any(_is(each, name) for each in node.targets) else ""
-    return ""
+        if isinstance(function, ast.Attribute) and function.attr in (*names("leaves_more"), *names("leaves_less")):
+            yield function.value, function.attr in names("leaves_more")
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        is_flag = isinstance(node.value, ast.Constant) and bool(node.value.value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                yield _container(part), isinstance(part, ast.Subscript) or (is_flag and part is target)
+        if isinstance(node.value, ast.Call):  # `first = pending.pop()`
+            function = node.value.func
+            if isinstance(function, ast.Attribute) and function.attr in names("leaves_less"):
+                yield function.value, False
+    elif isinstance(node, ast.Delete):
+        yield from ((_container(each), False) for each in node.targets)
 
 
-def _is(target: ast.expr, name: str) -> bool:
-    """True for `self.name`, `name` and `name[key]`."""
-    return last_name(target.value if isinstance(target, ast.Subscript) else target) == name
+def _container(target: ast.expr) -> ast.expr:
+    return target.value if isinstance(target, ast.Subscript) else target
 
 
 def _condition(sources: Sources, change: _Change, others: list[Stack], deep: int) -> tuple[str, str, Guard, int] | None:
@@ -253,12 +272,16 @@ def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: i
     return False
 
 
-def _set_beside(change: _Change) -> Iterator[str]:
-    """The last names of what the statements of its block set."""
-    for node in ast.walk(change.tree):
+def _beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
+    """(the last names of what the statements of the line's block set, whether one of them leaves the suite)."""
+    tree = sources.function(file, line)
+    sets: set[str] = set()
+    jumps = False
+    for node in ast.walk(enclosing_function(tree, line)) if tree is not None else ():
         for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
-            if not isinstance(block, list) or not any(each is change.node for each in block):
+            if not isinstance(block, list) or not any(holds(each, line) and not has_blocks(each) for each in block):
                 continue
-            for each in block:
-                targets = each.targets if isinstance(each, ast.Assign) else []
-                yield from (last_name(t) for t in targets if dotted(t))
+            targets = [target for each in block if isinstance(each, ast.Assign) for target in each.targets]
+            sets.update(last_name(target) for target in targets)
+            jumps = isinstance(block[-1], _JUMPS) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return frozenset(sets - {""}), jumps

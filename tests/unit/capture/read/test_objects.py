@@ -13,7 +13,7 @@ import pytest
 from hangdoc.capture.read.objects import Objects, open_objects
 
 _PROGRAM = """
-import sys, time, types
+import collections, sys, time, types
 
 class Config:
     def __init__(self):
@@ -38,6 +38,10 @@ class DeviceMesh:
 class Trainer:
     def __init__(self):
         self.config, self.step, self._rank, self.tensor = Config(), 7, 1, object()
+        self.losses, self.kept, self.late = [1, 2, 3], {1, 2, 3}, collections.deque([1])
+        self.reasons, self.known, self.sums = collections.Counter("aab"), {}, collections.defaultdict(int, a=1)
+        self.kept.discard(3)
+        self.own = type("Counter", (), {})()
     def run(self):
         pass
 
@@ -84,6 +88,12 @@ def test_plain_attributes_are_read_and_nothing_else(arguments: tuple[str, ...]) 
         "self.config.on": "True",
         "self.config.off": "False",
         "self.config.nothing": "None",
+        "self.len(known)": "0",
+        "self.len(kept)": "2",
+        "self.len(late)": "1",
+        "self.len(losses)": "3",
+        "self.len(reasons)": "2",
+        "self.len(sums)": "1",
         "self.step": "7",
         "self._rank": "1",
     } | ({"self.extra": "9"} if arguments else {})

@@ -82,9 +82,11 @@ def test_what_may_be_innocent_tells_nothing(values: tuple[object, ...], leave: s
     assert "left behind" not in told(*values, leave=leave, more=more).why
 
 
-def test_what_comes_after_an_early_return_is_under_its_opposite() -> None:
-    found = told(1, 1, 0, leave="pass", more="self.rejected.append(1)")
-    assert "`if sample.ratio > self.limit:` (train.py:12) was False on ranks 0 and 1 and never on rank 2" in found.why
+def test_a_suite_that_goes_on_keeps_nobody_from_a_call() -> None:
+    own = {rank: [Attribute(FILE, 0, "Filter", "len(rejected)", str(rank // 2), "f")] for rank in range(3)}
+    text = PROGRAM.format(leave="self.rejected.append(1)", more="pass")
+    assert TOLD in diagnose(made_calls(text, CALLS, traces=own)).why
+    assert TOLD not in diagnose(made_calls(text.replace("return False", "sample.clip()"), CALLS, traces=own)).why
 
 
 @pytest.mark.parametrize("test", ["self.rank == 0", "self.step % 10 == 0", "is_main", "dist.is_initialized()"])
