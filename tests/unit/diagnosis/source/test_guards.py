@@ -129,7 +129,7 @@ def test_match():
                 case Mode(name=other) if other:
                     barrier()  # here
     """
-    assert under(source) == [("match", "case Mode(name=other):", True)]
+    assert under(source) == [("match", "case Mode(name=other) if other:", True)]
 
 
 @pytest.mark.parametrize(
