@@ -8,8 +8,8 @@
                       another function that one call ran; the culprits' own arm; what chose the state of a machine
 ``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``
                       around what made an object or a group, what gave a library its handler, a context, a model's way
-``filled``, ``logged``
-                      what a metric holds, what is logged
+``filled``, ``logged``, ``hooks``
+                      what a metric holds, what is logged, what a hook answers
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take
 ``caught``, ``raised``
