@@ -121,12 +121,12 @@ def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition
                 continue
             if guard.place in ways_out:
                 ends[Condition(guard.condition, file, guard.line)] = None
-            elif not _is_full(function, guard):
+            elif not is_full(function, guard):
                 found[Condition(guard.condition, file, guard.line)] = None
     return list(found), list(ends)
 
 
-def _is_full(function: ast.AST, guard: Guard) -> bool:
+def is_full(function: ast.AST, guard: Guard) -> bool:
     """True for a test of how many items a list holds to which the generator adds: it leaves none out, as in `batch +=
     [x] ⏎ if len(batch) == size: ⏎ yield batch`."""
     tests = [n.test for n in ast.walk(function) if isinstance(n, ast.If) and n.lineno == guard.line]
