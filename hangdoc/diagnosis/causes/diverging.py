@@ -176,9 +176,8 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
 # One branch for each thing that would look the same, the likeliest first.
 def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """What would look the same as this divergence, or what was not seen of it; '' where nothing is in doubt."""
-    first = blame.found.branch_point
-    if first is not None:
-        return _doubt_about_condition(case, blame, first)
+    if blame.found.branch_point is not None:
+        return doubt_about_condition(case, blame)
     if gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
@@ -229,8 +228,9 @@ def _alike(one: Token, other: Token) -> bool:
     return (one.site, one.op, one.sizes) == (other.site, other.op, other.sizes)
 
 
-def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:
+def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
     """What else fits where a condition was found that both sides came to, and took differently."""
+    first = blame.found.branch_points[0]
     if first.doubt:
         return first.doubt
     if filled_by(case.sources, first.file, first.guard.line):

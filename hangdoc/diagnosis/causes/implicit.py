@@ -10,7 +10,12 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.came_out import goes_on_from_its_line, has_come_out, was_inside
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import NOT_SEEN_FILLED, extra_or_missing_call, filled_unevenly
+from hangdoc.diagnosis.causes.diverging import (
+    NOT_SEEN_FILLED,
+    doubt_about_condition,
+    extra_or_missing_call,
+    filled_unevenly,
+)
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.library_loops import (
     before_it_is_set,
@@ -23,6 +28,7 @@ from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_th
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering
+from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -51,6 +57,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits = Ranks(blame.culprits)
     choices = conditions_in_forward(case.sources)[:_MOST_CHOICES]
+    hook, under = skipped_by_hook(case.sources) if not within else ("", [])
     doubt = "" if within else "a backward that was left out as a whole looks the same"
     return Finding(
         "HD111",
@@ -65,10 +72,14 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ", and the others wait for their gradients",
             ],
             ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+            [f"{hook}() may have told the library to leave the backward out, by ", Joined(under, " and ")]
+            if under
+            else "",
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
         doubt or ("which way forward() went was not seen" if choices else ""),
+        under[0] if under else None,
     )
 
 
@@ -137,6 +148,8 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if gap.kind == "insert" and was_inside(case, gap):
             return _came_out_early(case, blame, gap, library, cure)
     finding = extra_or_missing_call(case, blame, gap)
+    hook, under = skipped_by_hook(case.sources) if point is None or point.of_library else ("", [])
+    answer: Message = [f" {hook}() may have told the library to leave it out, by ", Joined(under, " and ")]
     return Finding(
         "HD109",
         finding.verdict,
@@ -144,10 +157,15 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
             _where_to_look(case) if blame.found.came_before else "",
+            answer if under else "",
         ],
         FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
-        finding.doubt,
+        _UNSEEN_ANSWER if under else finding.doubt,
+        under[0] if under else None,
     )
+
+
+_UNSEEN_ANSWER = "what the hook answered on each rank was not seen"
 
 
 def _where_to_look(case: Case) -> Message:
@@ -205,6 +223,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     """HD109 of culprits that went on from a line that issues more calls on the others."""
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
     filled = filled_unevenly(case, blame, gap)
+    decided = "" if filled else what_decided(case, blame)
     return Finding(
         "HD109",
         sentence(
@@ -216,12 +235,14 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
                 [" than on ", others, call_counts(case, blame)],
             ],
-            filled or "it ran fewer rounds there, or was stopped",
+            filled or decided or "it ran fewer rounds there, or was stopped",
         ),
         "fill it equally often on every rank, with something empty where there is nothing"
         if filled
+        else FIX_QUIET
+        if decided
         else _FIX_ROUNDS + cure,
-        NOT_SEEN_FILLED if filled else "",
+        NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else "",
     )
 
 

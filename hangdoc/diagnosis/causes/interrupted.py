@@ -22,7 +22,12 @@ from hangdoc.diagnosis.condition.elsewhere.caught import (
     repeating_handler,
     runs_a_library,
 )
-from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, raised_under
+from hangdoc.diagnosis.condition.elsewhere.raised import (
+    condition_of_raise,
+    raised_on_the_way,
+    raised_under,
+    thrown_under,
+)
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
@@ -81,7 +86,10 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or gap.token.op == END or gap.mine is None or (point is not None and _is_telling(point)):
         return None
     left = [each for each in _left(case, blame, gap) if each.marks or (point is None and _shows(case, gap, each))]
-    if not left or (point is not None and point.uneven):
+    if point is not None and point.uneven and point.of_library:
+        left = _left(case, blame, gap)  # its loop goes on past what the program raises
+        left = [each for each in left if thrown_under(case.sources, each.frame.file, each.by.line)]
+    if not left or (point is not None and point.uneven and not point.of_library):
         return None
     caught, culprits = max(left, key=lambda each: bool(each.marks)), blame.culprits
     handler = Condition(caught.by.condition, caught.frame.file, caught.by.line)
@@ -101,7 +109,7 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [handler, " led ", Ranks(culprits), " past the collectives that the others still issue"],
             ["it shows in ", Joined(shown, " and ")] if shown else "",
             ["what it catches is raised under ", Joined(raised, " or ")] if raised else "",
-            "" if shown or raised else "no condition was found that leads there",
+            "" if shown or raised or point is not None else "no condition was found that leads there",
             f"it last wrote: {said}" if said else "",
         ),
         _AGREE + "skips",
@@ -194,6 +202,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     only = only_handler(case.sources, gap, point) if raised is None else None
     if again and raised is None:
         only = repeating_handler(case.sources, gap, point)
+    before = raised_on_the_way(case.sources, point, gap.theirs.stack if gap.theirs and raised is None else ())
     decided = _as_condition(raised) or only or cited(point.guard, point.file)
     says = _says(case, thrown)
     return Finding(
@@ -203,10 +212,11 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [["the ranks diverge at ", decided, ": "], [_handled(case, thrown), " led ", Ranks(thrown), " ", led]],
             f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
+            ["the program raises under ", Joined(before, " and ")] if before else "",
         ),
         _AGREE + ("calls again" if repeats else "skips"),
-        _doubt(case, blame, gap, point, thrown, only),
-        decided_at=None if only is None and _is_shown(blame, point, raised) else decided,
+        "the exception itself was not seen" if before else _doubt(case, blame, gap, point, thrown, only),
+        decided_at=before[0] if before else None if only is None and _is_shown(blame, point, raised) else decided,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -39,6 +42,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     library = package_of(loop.file)
     stops = _guarded_stops(case, _frame(loop))
     other = round_without_call(case, blame, loop, gap)
+    fed = fed_by(case) if not stops else Fed()
     what: Message = (
         f"left {library}'s loop early" if early else [Verb(culprits, "is", "are"), f" in {library}'s loop longer"]
     )
@@ -53,13 +57,33 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 [f"{library}'s loop ", cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on "],
                 [Ranks(inside), call_counts(case, blame)],
             ],
+            fed.why,
             other.why,
             _stopped(left, stops),
         ),
         [_fix(stops, library), other.fix],
-        other.doubt,
-        _decided_at(loop.guard, stops),
+        other.doubt or ("what the loop was given on each rank was not seen" if fed.decided_at else ""),
+        fed.decided_at or _decided_at(loop.guard, stops),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What the user's code gives a library's loop, by which it may have ended; empty where nothing of it was found."""
+
+    why: Message = ""
+    decided_at: Condition | None = None
+
+
+def fed_by(case: Case) -> Fed:
+    """The score that stops a library's loop, by which the user's function answers; and the items that it goes over."""
+    scored, items = of_score(case.sources), of_items(case.sources)
+    said: list[Message] = []
+    if scored:
+        said.append(["the score that may have stopped it goes by ", Joined(scored, " and ")])
+    if items:
+        said.append(["how many items there are depends on ", Joined(items, " and ")])
+    return Fed(Joined(said, ", and "), next(iter([*scored, *items]), None))
 
 
 @cause("HD102", explains=Diverged, order=88)

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
+from hangdoc.diagnosis.condition.loops.fed_loop import of_filters
 from hangdoc.diagnosis.condition.loops.held import items_held
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
@@ -80,9 +81,11 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left, inside)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
+    filtered = of_filters(case.sources) if early and not (out or dropped) and _is_for(loop) else []
+    dropped = dropped or filtered
     held = items_held(case.sources, loop) if not (dropped or out or loop.own_arm or other.doubt) else []
     token = gap.theirs if early else gap.mine
-    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
+    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else _ITS_FILTER if filtered else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
     if not doubt and out:
@@ -128,7 +131,13 @@ _LEFT_EARLY = "a loop that ended by itself and one that was left early look the 
 _SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
+_ITS_FILTER = "which items were left out on each rank was not seen"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
+
+
+def _is_for(loop: BranchPoint) -> bool:
+    """True for a `for` that counts nothing: a range is as long as its bound, whatever is filtered elsewhere."""
+    return loop.guard.condition.startswith("for ") and " in range(" not in loop.guard.condition
 
 
 def _asks_own_iterator(loop: BranchPoint, stack: Stack) -> bool:

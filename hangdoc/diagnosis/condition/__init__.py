@@ -4,6 +4,7 @@
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``common_function``   the function in which both sides are
 ``candidates``        every guard at which the two stacks can have diverged
+``last_round``        those of a side that is in a later round than the other
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
 ``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before

@@ -37,6 +37,9 @@ class BranchPoint:
     """A value in the condition differs between the sides."""
     alike: bool = False
     """Every value that it tests was seen, and is the same on both sides."""
+    even: bool = False
+    """It tests what counts the rounds of a loop that both sides are in, and else what is the same on both sides: each
+    of them decided it alike in each round. Example: `if step % self.every == 0:`."""
     both_arms: bool = False
     """The sides are in the two arms of one condition."""
     uneven: bool = False

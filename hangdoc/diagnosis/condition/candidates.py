@@ -6,8 +6,7 @@ there:
 
 1. a guard around one side's line in that function, but not around the other's (``_in_common_function``);
 2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``);
-3. for a side that is in a later round than the other: a guard of the last round (``guards_of_last_round``), or a try
-   around the whole function (``caught_outside``);
+3. for a side that is in a later round than the other: what ``last_round`` finds;
 4. a condition on the rank around the line that made the object whose method only one side is in (``_around_makers``).
 
 Guards whose values are known to be the same on both sides are dropped; ``scores`` orders the others. Example:
@@ -29,15 +28,13 @@ from itertools import dropwhile
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.common_function import common_function
 from hangdoc.diagnosis.condition.elsewhere.as_called import values_as_called
-from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen
+from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen, flags_chosen
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.registered import Filter, registered_on_the_way
 from hangdoc.diagnosis.condition.scores import (
-    LEFT_LOOP,
     OF_LIBRARY,
-    PER_LEVEL,
     PLAIN,
-    TRY_BODY,
+    TOLD,
     score_of_condition,
     score_of_loop,
 )
@@ -62,6 +59,7 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
 _ANOTHER_HANDLER = "a handler that another file registers looks the same"
+_FLAG_UNSEEN = "what each rank decided there was not seen"
 _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
@@ -103,6 +101,12 @@ def diverging_guards(
     for side, way in enumerate(ways):
         chosen = contexts_chosen(sources, way, at)
         found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
+        for flag in flags_chosen(sources, sides[side], way, at):
+            told = _scored(sources, values, flag.guard, flag.where, side, ranks, outside=False, counts=flag.rounds)
+            if told is not None:
+                doubt = "" if told.differs or told.rank_like else _FLAG_UNSEEN
+                told = replace(told, line=flag.line, level=flag.level, score=told.score + TOLD, quiet=True, doubt=doubt)
+                found.append(told)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -147,51 +151,6 @@ def _is_still_to_come(sources: Sources, frame: Frame, other: Frame, callees: Cal
 def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:
     """True if the frame is in the header of a loop that holds the line: there, the loop waits for its next item."""
     return any(guard.in_header and guard.holds(line) for guard in guards_of(sources, frame, callees))
-
-
-def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
-    """The innermost try around a function that side 0 has started again, where side 1 is further on in it.
-
-    Example: `try: step()` in a loop; side 0 is at step:1, side 1 at step:5 → the try, as a list of one.
-    """
-    where = fork(*sides)
-    diverged = within_one_function(sources, where)
-    if diverged is None or diverged[0].line >= diverged[1].line:
-        return []
-    found = []
-    for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
-        for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
-            found += [branch_point(guard, frame, 1, TRY_BODY, level=level)] if guard.is_tried else []
-    return found[:1]
-
-
-def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
-    """The guards of an earlier round of a loop that both sides are in.
-
-    First the loops further in than the common one, innermost first: side 0 has left them all, if it is before side 1's
-    call now. Then the conditions in the common loop that lead to side 1's call: in an earlier round, side 0 may have
-    decided one of them differently. Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at
-    `load`, side 1 at `step` → `if bad:`, as side 0 may have skipped `step` in the round before.
-    """
-    where = fork(*sides)
-    diverged = within_one_function(sources, where)
-    if diverged is None:
-        return []
-    at, there = where.common, diverged[1]
-    callees = callees_of(sides[1])
-    mine, theirs = guards_of(sources, diverged[0], callees_of(sides[0])), guards_of(sources, there, callees)
-    loops = [g for g in theirs if g.kind == "loop" and g in mine]
-    if not loops:
-        return []
-    first, last = loops[-1].span
-    left = [
-        replace(branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
-        for level, frame in enumerate(where.theirs[at + 1 :], at + 1)
-        for g in guards_of(sources, frame, callees)
-        if g.kind == "loop" and diverged[0].line < diverged[1].line
-    ]
-    conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
-    return left[::-1] + [branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
 
 
 def wrapped_for_one_rank(stack: Stack) -> bool:
@@ -340,8 +299,10 @@ def _scored(
         if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
     )
     point = branch_point(guard, frame, side, score)
+    even = not counts.isdisjoint(guard.names)
+    even = even and all(n in counts or n.isupper() or own[n] is False for n in guard.names)
     same = bool(differ) and all(each is False for each in differ)
-    return replace(point, rank_like=rank_like, always=always, differs=differs, alike=same, given=telling)
+    return replace(point, rank_like=rank_like, always=always, differs=differs, alike=same, even=even, given=telling)
 
 
 def _tests_item(sources: Sources, guard: Guard, frame: Frame) -> bool:

@@ -16,12 +16,13 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
+from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
+from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left
 from hangdoc.diagnosis.condition.loops.loop_counts import (
@@ -83,7 +84,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
-    return skipped_round_first(case, alignment, gap, possible)
+    return [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
@@ -209,6 +210,8 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
         return not (point.always and _has_been_there(case, point, ranks[left]))
     if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
+    if point.of_library and point.guarded == 0 and gap.kind == "insert" and not _went_round(case, gap.mine, point):
+        return False
     # At the end of the culprits' calls, one too many and some too few look the same; a part of the others may have
     # gone on, as the root of a broadcast does.
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending
@@ -216,6 +219,12 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     if not waiting and (gap.kind == "insert") != (point.guarded == 1):
         return False
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:
+    """False if the token is the first call that its rank made in this execution of the loop."""
+    before = _previous(case, token)
+    return before is None or is_inside(before, loop)
 
 
 def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:

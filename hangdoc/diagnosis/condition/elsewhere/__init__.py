@@ -9,8 +9,8 @@
 ``dispatched``        what one side alone looked up and ran, or the items that a loop called
 ``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``
                       around what made an object or a group, what gave a library its handler, a context, a model's way
-``filled``, ``logged``
-                      what a metric holds, what is logged
+``filled``, ``logged``, ``hooks``
+                      what a metric holds, what is logged, what a hook answers
 ``set_before``        where a flag, a choice, a list or an argument was set that the condition asks
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take

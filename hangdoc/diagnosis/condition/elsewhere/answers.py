@@ -60,7 +60,7 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
         return []
     here = enclosing_function(tree, line)
     filled = [Answer(each.function, each.under, queue=each.queue) for each in filled_by(sources, file, line)]
-    given = [answer for each in _given_at(tree, line) for answer in _of_given(sources, file, here, each)]
+    given = [answer for each in _given_at(tree, line) for answer in answers_of_given(sources, file, here, each)]
     return given or _of_tests(sources, file, here, list(_tests_at(tree, line)), _DEEPEST) + filled
 
 
@@ -74,7 +74,7 @@ def _given_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
             yield node.args[0]
 
 
-def _of_given(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Answer]:
+def answers_of_given(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Answer]:
     """What the function, lambda or object answers by that a library is given."""
     found = run_by(sources, file, here, value)
     while isinstance(value, ast.Call) and last_name(value.func) in names("binds_arguments") and value.args:
@@ -101,6 +101,8 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp) and node.lineno == line:
             yield node.test
+        elif isinstance(node, ast.keyword) and node.arg in names("tells_to_communicate") and node.lineno == line:
+            yield node.value
         elif isinstance(node, ast.Match) and any(case.pattern.lineno == line for case in node.cases):
             yield node.subject
         elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):

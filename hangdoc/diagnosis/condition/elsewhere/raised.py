@@ -26,6 +26,7 @@ from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.caught import Caught
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import raises
@@ -90,6 +91,23 @@ def raised_before(sources: Sources, way: Stack, since: int, handler: int) -> lis
             lines = since if not at else getattr(here, "lineno", 0), frame.line - 1
             found |= dict.fromkeys(each.condition for each in search.raised(frame.file, tree, [here], lines))
     return list(found) if search.places <= _MOST_PLACES else []
+
+
+def raised_on_the_way(sources: Sources, tried: BranchPoint, stack: Stack) -> list[Condition]:
+    """The conditions under which the user's code raises what a library's `try` catches, before the call of ``stack``.
+
+    Example: accelerate's find_executable_batch_size runs the user's function again, which raises "out of memory" under
+    `if need > self.limit:` on one rank → that `if`.
+    """
+    end = next((i for i, f in enumerate(stack) if (f.file, plain(f.function)) == (tried.file, tried.function)), -1)
+    tree = sources.function(tried.file, tried.guard.line) if end > 0 and is_library(stack[end]) else None
+    found: dict[Condition, None] = {}
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Try) and node.lineno == tried.guard.line:
+            way = (stack[end], *reversed([frame for frame in stack[:end] if not is_library(frame)]))
+            for handler in node.handlers:
+                found |= dict.fromkeys(raised_before(sources, way, node.body[0].lineno, handler.lineno))
+    return list(found) if len(found) <= _MOST_RAISED else []
 
 
 def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:

@@ -10,7 +10,7 @@
                       what comes before the likeliest guard: a round without the call, a loop further in
 ``skip_or_end``       which of two stories fits better: a round without the call, or a loop that ended
 ``caught_rounds``     a handler that goes on with the next round
-``left_out``, ``iterators``
-                      what the iterator of a loop leaves out, and by what it ends
+``left_out``, ``iterators``, ``fed_loop``
+                      what the iterator of a loop leaves out, and by what it ends; what a library's loop is given
 ``held``              what decides how many items a loop finds in a container
 """

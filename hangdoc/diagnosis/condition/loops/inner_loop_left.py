@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.candidates import guards_of_last_round
+from hangdoc.diagnosis.condition.last_round import guards_of_last_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library

@@ -15,12 +15,14 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.condition.loops.left_out import is_full
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name
 from hangdoc.model.message import Condition
 
 _MOST_PLACES = 16
@@ -128,10 +130,22 @@ def _yields(function: ast.FunctionDef) -> bool:
     return is_generator(function, function.body[0].lineno)
 
 
-def _deciding(file: str, function: ast.FunctionDef) -> Iterator[Condition]:
+def conditions_of_items(file: str, function: ast.FunctionDef) -> list[Condition]:
+    """The conditions by which the function makes, ends or leaves out items, but for those on the rank, and for a test
+    whether a batch is full; in its loops, if there are any."""
+    found = [each for each in _guards_deciding(function) if not any(map(is_rank_name, each.names))]
+    found = [each for each in found if not is_full(function, each)]
+    inside = [each for each in found if any(holds(n, each.line) for n in ast.walk(function) if isinstance(n, LOOPS))]
+    return [Condition(each.condition, file, each.line) for each in inside or found]
+
+
+def _deciding(file: str, function: ast.FunctionDef) -> list[Condition]:
     """The conditions around what yields, ends or leaves out an item, in the order of their lines."""
+    return [Condition(guard.condition, file, guard.line) for guard in _guards_deciding(function)]
+
+
+def _guards_deciding(function: ast.FunctionDef) -> list[Guard]:
     lines = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Yield | ast.Break | ast.Return | ast.Raise)]
     lines = [line for line in lines if enclosing_function(function, line) is function][:_MOST_PLACES]
     found = {g for line in lines for g in guards(function, line) if g.kind in (*CONDITIONS, "return")}
-    for guard in sorted(found, key=lambda g: g.line):
-        yield Condition(guard.condition, file, guard.line)
+    return sorted(found, key=lambda g: g.line)

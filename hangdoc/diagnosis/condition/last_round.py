@@ -1,0 +1,68 @@
+"""The guards at which a side that is in a later round than the other can have diverged from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
+from hangdoc.diagnosis.condition.scores import LEFT_LOOP, PER_LEVEL, TRY_BODY
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, readable, within_one_function
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
+from hangdoc.diagnosis.source.loops import tries_again
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.process import Frame, Stack
+
+
+def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
+    """The innermost try around a function that side 0 has started again, where side 1 is further on in it; of a
+    library's, only one that an exception makes run it again.
+
+    Example: `try: step()` in a loop; side 0 is at step:1, side 1 at step:5 → the try, as a list of one.
+    """
+    where = fork(*sides, frames_of=partial(readable, sources))
+    diverged = within_one_function(sources, where)
+    if diverged is None or diverged[0].line >= diverged[1].line:
+        return []
+    found: list[BranchPoint] = []
+    for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
+        tried = (g for g in reversed(guards_of(sources, frame, callees_of(sides[1]))) if g.is_tried)
+        tried = (g for g in tried if not is_library(frame) or _tries_again(sources, frame, g))
+        found += [branch_point(guard, frame, 1, TRY_BODY, level=level) for guard in tried]
+    return found[:1]
+
+
+def _tries_again(sources: Sources, frame: Frame, tried: Guard) -> bool:
+    tree = sources.function(frame.file, frame.line)
+    return tree is not None and tries_again(tree, tried.line)
+
+
+def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
+    """The guards of an earlier round of a loop that both sides are in.
+
+    First the loops further in than the common one, innermost first: side 0 has left them all, if it is before side 1's
+    call now. Then the conditions in the common loop that lead to side 1's call: in an earlier round, side 0 may have
+    decided one of them differently. Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at
+    `load`, side 1 at `step` → `if bad:`, as side 0 may have skipped `step` in the round before.
+    """
+    where = fork(*sides)
+    diverged = within_one_function(sources, where)
+    if diverged is None:
+        return []
+    at, there = where.common, diverged[1]
+    callees = callees_of(sides[1])
+    mine, theirs = guards_of(sources, diverged[0], callees_of(sides[0])), guards_of(sources, there, callees)
+    loops = [g for g in theirs if g.kind == "loop" and g in mine]
+    if not loops:
+        return []
+    first, last = loops[-1].span
+    left = [
+        replace(branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
+        for level, frame in enumerate(where.theirs[at + 1 :], at + 1)
+        for g in guards_of(sources, frame, callees)
+        if g.kind == "loop" and diverged[0].line < diverged[1].line
+    ]
+    conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
+    return left[::-1] + [branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
