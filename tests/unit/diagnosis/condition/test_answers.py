@@ -306,3 +306,50 @@ def test_an_argument_is_no_name_that_another_function_sets() -> None:
             save()
     """
     assert with_every(program, 4) == {}
+
+
+EXCHANGE = """
+class Halo:
+    def partners(self):
+        return [peer for peer in self.around if self.field.activity() > self.quiet]
+
+    def exchange(self):
+        ops = []
+        for peer in self.partners():
+            ops.append(send(peer))
+        if ops:
+            issue(ops)
+"""
+
+
+def test_what_a_list_holds_is_decided_where_it_is_filled() -> None:
+    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, EXCHANGE.lstrip()),)), "/job/t.py", 9)
+    assert (found.function, found.queue) == ("exchange", "ops")
+    assert [(test.line, test.source) for test in found.tests] == [(3, "if self.field.activity() > self.quiet")]
+    skipping = EXCHANGE.replace("            ops.append", "            if self.near(peer):\n                ops.append")
+    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, skipping.lstrip()),)), "/job/t.py", 10)
+    assert [test.source for test in found.tests] == ["if self.near(peer):"]
+
+
+def test_of_a_long_list_the_test_is_told() -> None:
+    program = """
+    def lagging(self):
+        return [self.replicas[number] for number in sorted(self.versions) if self.versions[number] < self.latest]
+
+    def round(self):
+        behind = self.lagging()
+        sync(behind)
+    """
+    assert told(program, 5) == {"lagging": [(2, "if self.versions[number] < self.latest")]}
+
+
+def test_what_filter_is_given() -> None:
+    program = """
+    def worth(name):
+        return table[name].size >= SMALL
+
+    def export(names):
+        for name in filter(worth, names):
+            save(name)
+    """
+    assert told(program, 5) == {"worth": [(2, "return table[name].size >= SMALL")]}
