@@ -38,6 +38,13 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
+def awaits_name(sources: Sources, where: Frame) -> bool:
+    """True if the line awaits what has a name, `await future`, and calls nothing for it."""
+    tree = sources.function(where.file, where.line)
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Await) and holds(n, where.line)] if tree is not None else []
+    return len(found) == 1 and bool(dotted(found[0].value))
+
+
 _Coroutines = dict[str, dict[tuple[str, int], ast.AsyncFunctionDef]]
 """Name → the coroutine functions of that name, by place."""
 
