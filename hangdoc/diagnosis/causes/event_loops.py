@@ -9,7 +9,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.source.awaits import awaits_name, only_await
+from hangdoc.diagnosis.source.awaits import awaits_own_future, only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
@@ -69,7 +69,11 @@ def _library(activity: Activity) -> str:
 def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
     """The same where no source shows the tasks: the program can be suspended in one place alone."""
     found = only_await(case.sources, activity.where) if activity.where is not None else None
-    if activity.where is not None and awaits_name(case.sources, activity.where) and case.sources.user_calls(*_RESULT):
+    if (
+        activity.where is not None
+        and awaits_own_future(case.sources, activity.where)
+        and case.sources.user_calls(*_RESULT)
+    ):
         return Finding(
             "HD505",
             sentence(
