@@ -240,7 +240,9 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     """The blame with its cause, and with what the outcome adds to the sentences."""
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
-        named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
+        said = diverged_now(case, found, found.alternatives[0])
+        at = named.decided_at or next(conditions_in(said), None)
+        named = replace(named, why=joined(named.why, said), decided_at=at)
     if found.culprits and named.decided_at is None and not any(conditions_in(named.why)):
         named = replace(named, why=joined(named.why, _what_led_there(case, found)))
     if outcome == Outcome.SLOW:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import made_elsewhere
@@ -148,7 +149,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
     made, deciding = made_elsewhere(case.sources, first.stack) or (None, [])
-    ends: Message = ["whether the rank makes that, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
+    ends: Message = ["whether that is made, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
     return Finding(
         "HD508",
         sentence([Does(asleep, "sleeps or polls", "sleep or poll"), at(first.where)], _waiting(case, blame)),
@@ -226,6 +227,8 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     if known in (_LOGGER, _LEFT_ALONE):
         mended = queue_fix(case, rank)
+    if known.code == "HD507" and is_forked_with_lock(case, rank):
+        known = replace(known, code="HD505", why="its child waits for that lock for good")
     why: Message = known.why
     child = steps[-1].process if steps else None
     if child is not None and not mended and known.code in ("HD503", "HD509"):

@@ -5,25 +5,28 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name
 from hangdoc.diagnosis.state.unseen import started_by_program
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 _MAIN = "__name__"
+_STARTS = ("Thread", "Process", "Timer", "submit", "create_task", "ensure_future")
+"""What starts a thread, a child or a task; the function that it runs is among the arguments."""
 
 
 def conditions_of_call(
     sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS
 ) -> list[Condition]:
-    """The conditions around the call: in its function, or else around the only call of that function; without those
-    that ``stack`` has passed."""
+    """The conditions around the call: in its function, or by which the loop around it leaves items out, or else around
+    the calls of that function; without those that ``stack`` has passed."""
     trees = [(frame, sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
     known = {guard.place for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)}
     lines = [(call.file, call.line)]
@@ -34,8 +37,29 @@ def conditions_of_call(
         tree = sources.function(file, line)
         around = guards(tree, line) if tree is not None else []
         found = [cited(g, file) for g in around if g.kind in kinds and g.place not in known and _MAIN not in g.names]
-        if found:
-            return found[-2:]
+        if not found and kinds == CONDITIONS and (file, line) == lines[0]:
+            found = left_out_around(sources, file, line)
+        if found:  # a test of the rank goes alike every time
+            return sorted(found[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
+    return []
+
+
+def may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
+    """False for a test of the rank around a call of the function that holds the line: it goes alike every time."""
+    tree = sources.function(at.file, at.line)
+    function = enclosing_function(tree, at.line) if tree is not None else None
+    within = condition.file == at.file and function is not None and holds(function, condition.line)
+    return within or not pattern("rank_word").search(condition.source)
+
+
+def started_under(sources: Sources, at: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS) -> list[Condition]:
+    """The conditions under which the thread, child or task is started that runs the function around the line."""
+    for each in sources.user_calls(*_STARTS):
+        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
+        given = [part.func if isinstance(part, ast.Call) else part for part in given]
+        if at.function and any(last_name(part) == at.function for part in given):
+            line = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+            return conditions_of_call(sources, line, stack, kinds)
     return []
 
 

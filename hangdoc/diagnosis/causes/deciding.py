@@ -21,12 +21,13 @@ from hangdoc.diagnosis.condition.loops.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork, same_function
+from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
+from hangdoc.model.process import Stack
 
 _MOST_ASKING = 3
 """Conditions of a sentence whose functions are looked into: three are told as the reason at most."""
@@ -61,6 +62,10 @@ def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
         found = on_own_way(case, (child, nearest), sides)
         if found:
             return [*_cited_truth(found[0]), " in that process on its way there"]
+    for worker in _pool_workers(case, blame.culprits[0]):
+        found = on_own_way(case, (worker, ()), sides)
+        if found:
+            return [*_cited_truth(found[0]), " in that thread on its way there"]
     mine = case.activities[blame.culprits[0]].stack
     found = on_own_way(case, (mine, case.activities[others[0]].stack), sides)
     within = [point for point in found if _since_the_lock(case, blame.culprits[0], point)]
@@ -69,6 +74,13 @@ def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
     point = (within or found)[0]
     first = blame.culprits[:1]
     return [*_cited_truth(point), " on ", Ranks(first), " on its way there", values_text(case, point, sides)]
+
+
+def _pool_workers(case: Case, rank: int) -> list[Stack]:
+    """The stacks of the rank's threads in which tasks of a pool wait for tasks of the same pool."""
+    process, found = case.ranks[rank].process, case.deadlocks.get(rank)
+    threads = process.last.threads if found is not None and process is not None and process.last is not None else ()
+    return [t.frames for t in threads if found is not None and {*found.pool}.intersection(user_stack(t.frames)[:1])]
 
 
 def _cited_truth(point: BranchPoint) -> list[Message]:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
+from hangdoc.diagnosis.causes.forked_lock import who_held_it
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name, text_of
 from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
@@ -35,8 +37,6 @@ _ENDING = {
     "acquire": ("release",),
 }
 """Method that waits → those of the same object that end the wait: of queues, events, conditions and semaphores."""
-_STARTS = ("Thread", "Process", "Timer", "submit", "create_task", "ensure_future")
-"""What starts a thread, a child or a task; the function that it runs is among the arguments."""
 _ANSWERS = ("recv", "recv_bytes", "get")
 _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
@@ -57,6 +57,9 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     living = _living(case, rank)
     found = [ending_condition(case.sources, stack, living=living) for stack in stacks]
     child = stack_at_the_end(case, rank)
+    if case.activities[rank].kind == ActivityKind.REMOTE_CALL:
+        found.append(set_by_hand(case.sources, case.activities[rank].stack))
+    found.append(who_held_it(case, rank))
     found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
 
@@ -69,7 +72,16 @@ def _waiting(case: Case, rank: int) -> list[Stack]:
         return [t.frames for t in look.threads if look.main is None or t.tid != look.main.tid]
     if chain is not None and chain.end is End.OUTSIDE:
         return [chain.last.thread.frames]
+    if rank in case.deadlocks and look is not None and _waits_for_the_end(case.activities[rank].stack):
+        return [case.activities[rank].stack, *(t.frames for t in look.threads[1:])]
     return [stack_at_the_end(case, rank) or case.activities[rank].stack]
+
+
+def _waits_for_the_end(stack: Stack) -> bool:
+    """True if a thread waits until others have run to their end: `thread.join()`, `future.result()`."""
+    below = below_user(stack)
+    queued = below and below[-1].file.endswith(names("queue_file"))
+    return bool(below) and not queued and plain(below[-1].function) in names("waits_for_thread")
 
 
 def _living(case: Case, rank: int) -> list[Frame]:
@@ -88,9 +100,14 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
         method = plain(below[-1].function)
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
     if method == "result":
-        return _set_by_hand(sources, stack)
+        return set_by_hand(sources, stack)
+    if any(plain(f.function) in names("in_barrier") and f.file.endswith("/threading.py") for f in below):
+        return _left_out_of_barrier(sources, stack, name)
     ends = {at: each for each in _ENDING[method] for at in places_of_methods(name, (each,), sources)} if name else {}
     places = [at for at in ends if (at.file, at.line) != (own[0].file, own[0].line)]
+    past = [at for at in places if _at_the_start(sources, at, name)]
+    places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
+    places = [at for at in places if not _is_ahead(sources, at, stack)] or places
     if method == "get" and name:
         places = _end_marks(sources, own[0], places) or places
     if len({(at.file, at.line) for at in places}) != 1:
@@ -100,7 +117,7 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     if runs and method == "put":
         return ""  # who takes from the queue is there, and waits as well
     deciding = conditions_of_call(sources, places[0], stack) if method != "put" else []
-    deciding = [each for each in deciding if _may_differ(sources, places[0], each)]
+    deciding = [each for each in deciding if may_differ(sources, places[0], each)]
     if runs:
         deciding = _without_ways_out(sources, places[0], deciding)
     if deciding:
@@ -108,30 +125,67 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     raised = _raised_before(sources, places[0], all_round=method == "put")
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
-    started = [] if runs else _started_under(sources, places[0], stack)
+    started = [] if runs else started_under(sources, places[0], stack)
     return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
 
 
-def _may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
-    """False for a test of the rank around a call of the function that holds the line: it goes alike every time."""
+def _at_the_start(sources: Sources, at: Frame, name: str) -> bool:
+    """True if the line belongs to what makes the object and is reached under no condition: that call was made, and
+    did not end the wait. Example: `self.flushed = threading.Event() ⏎ self.flushed.set()` in `__init__`."""
     tree = sources.function(at.file, at.line)
     function = enclosing_function(tree, at.line) if tree is not None else None
-    within = condition.file == at.file and function is not None and holds(function, condition.line)
-    return within or not pattern("rank_word").search(condition.source)
+    if function is None or any(guard.kind in CONDITIONS for guard in guards(function, at.line)):
+        return False
+    last = name.rpartition(".")[2]
+    made = (node for node in ast.walk(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
+    return any(last_name(t) == last and node.lineno < at.line for node in made for t in node.targets)
 
 
-def _started_under(sources: Sources, at: Frame, stack: Stack) -> list[Condition]:
-    """The conditions under which the thread, child or task is started that runs the function around the line."""
-    for each in sources.user_calls(*_STARTS):
-        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
-        given = [part.func if isinstance(part, ast.Call) else part for part in given]
-        if at.function and any(last_name(part) == at.function for part in given):
-            line = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
-            return conditions_of_call(sources, line, stack)
-    return []
+def _is_ahead(sources: Sources, at: Frame, stack: Stack) -> bool:
+    """True if only the waiting thread comes to the line, later: it does not end its own wait.
+
+    Example: `cv.notify_all()` in `close()`, which `main()` calls after the loop in which it waits.
+    """
+    own = user_stack(stack)
+    if not own or own[-1].function != "<module>":
+        return False  # other threads may run the same functions
+    lines = [at]
+    if not any(same_function(at, frame) for frame in own):
+        lines = [
+            Frame(file, line, function_name(tree, line))
+            for file, tree in sources.user_trees()
+            for line in calls_of(tree, at.function)
+        ]
+    return bool(lines) and all(any(_follows(sources, line, frame) for frame in own) for line in lines)
 
 
-def _set_by_hand(sources: Sources, stack: Stack) -> Message:
+def _follows(sources: Sources, line: Frame, frame: Frame) -> bool:
+    """True if the line comes after the frame's in the same function, and no loop leads from it back."""
+    if not same_function(line, frame) or line.line is None or frame.line is None or line.line <= frame.line:
+        return False
+    tree = sources.function(frame.file, frame.line)
+    loops = (node for node in ast.walk(tree) if isinstance(node, LOOPS)) if tree is not None else ()
+    return not any(holds(loop, frame.line) and holds(loop, line.line) for loop in loops)
+
+
+def _left_out_of_barrier(sources: Sources, stack: Stack, name: str) -> Message:
+    """What decides whether a thread, or a process, comes to the barrier at which others of its kind wait.
+
+    Example: `todo = items[slot::3] ⏎ if not todo: ⏎ return ⏎ self.meet.wait()` → the `if`.
+    """
+    places = places_of_methods(name, ("wait",), sources) if name else []
+    if len(places) != 1:
+        return ""
+    call: Message = [f"`{name}.wait()` at ", line_of(places[0]), " needs all that meet there, and whether one comes "]
+    for kinds in (CONDITIONS, ("loop",)):
+        deciding = conditions_of_call(sources, places[0], (), kinds) or started_under(sources, places[0], (), kinds)
+        deciding = [each for each in deciding if may_differ(sources, places[0], each)]
+        if deciding:
+            return [call, "depends on ", Joined(deciding, " and ")]
+    return ""
+
+
+def set_by_hand(sources: Sources, stack: Stack) -> Message:
     """What decides whether a future that the program makes itself gets its result."""
     calls = sources.user_calls("set_result")
     if len(calls) != 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.causes.ending_calls import ending_condition
+from hangdoc.diagnosis.causes.ending_calls import ending_condition, set_by_hand
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.source.awaits import only_await
+from hangdoc.diagnosis.source.awaits import awaits_own_future, only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
@@ -31,6 +31,8 @@ _ENDING = {
     "wait": ("set", "notify", "notify_all"),
 }
 """Method that waits → those of the same object that end the wait, of asyncio's queues and locks."""
+_RESULT = ("set_result",)
+"""By which a program ends the wait for a future that it made itself."""
 
 
 @cause("HD505", "HD507", "HD508", "HD509", explains=OutsideWait, order=395)
@@ -67,6 +69,29 @@ def _library(activity: Activity) -> str:
 def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
     """The same where no source shows the tasks: the program can be suspended in one place alone."""
     found = only_await(case.sources, activity.where) if activity.where is not None else None
+    if (
+        activity.where is not None
+        and awaits_own_future(case.sources, activity.where)
+        and case.sources.user_calls(*_RESULT)
+    ):
+        return Finding(
+            "HD505",
+            sentence(
+                [
+                    Does(blame.culprits, "is", "are"),
+                    " ",
+                    doing(activity),
+                    " and waits there for the result of a future",
+                ],
+                where_they_wait(case, others_of(case, blame)),
+            ),
+            joined(
+                ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what would set that result does not"],
+                set_by_hand(case.sources, activity.stack),
+            ),
+            "set the result, or an exception, on every way out of what answers, and give the wait a timeout "
+            "(asyncio.wait_for)",
+        )
     if found is None or found[1] not in _ENDING:
         return None
     where, method = found

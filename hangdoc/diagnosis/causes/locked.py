@@ -5,12 +5,12 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import doing, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.source.locks import let_go_late, polls_for_lock
+from hangdoc.diagnosis.source.locks import conditions_to_let_go, let_go_late, polls_for_lock
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.kinds import GONE, ActivityKind, Confidence, WaitReason
@@ -207,6 +207,11 @@ def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
     if late is not None:
         line, text = late
         came_back = [f"an exception leads past `{text}` (", Place(blame.found.taken_at.file, line), ")"]
+    between = conditions_to_let_go(blame.found.taken_at, case.sources)
+    if between is not None:
+        file_of, deciding = blame.found.taken_at.file, [cited(guard, blame.found.taken_at.file) for guard in between[1]]
+        came_back = ["whether it removes what it creates, at ", Place(file_of, between[0]), ", depends on "]
+        came_back = [*came_back, Joined(deciding[-2:], " and ")]
     sure = blame.confidence != Confidence.POSSIBLE
     took = "took and left behind" if sure else "may have taken and left behind"
     lock = f"the lock file {file}" if file else "a lock that is a file"

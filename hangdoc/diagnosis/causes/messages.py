@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
-from hangdoc.diagnosis.condition.way_to_message import jumps_past, way_to_message
+from hangdoc.diagnosis.condition.way_to_message import issued_to_others, jumps_past, way_to_message
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -231,7 +231,10 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
-    stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
+    others = issued_to_others(case, waiter, peer) if skipped is None else ()
+    if others:
+        clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
+    stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
     clauses += _conditions(case, stack)
     if parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])

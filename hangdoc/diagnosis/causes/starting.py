@@ -7,10 +7,12 @@ from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
-from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, cited, doing, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_under_condition
 from hangdoc.diagnosis.context import Case
@@ -209,13 +211,14 @@ def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             ],
             where_they_wait(case, others_of(case, blame)),
         ),
-        Joined([nobody, _on_the_way_to_set(case, first.where)]),
+        Joined([nobody, _on_the_way_to_set(case, blame, first.where)]),
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
 
 
-def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> Message:
-    """The conditions around the call that sets a key in the same function, without those around the wait itself."""
+def _on_the_way_to_set(case: Case, blame: Blame[OutsideWait], waits_at: Frame | None) -> Message:
+    """The conditions around the call that sets a key, in the same function, without those around the wait itself, or
+    else in another one."""
     tree = case.sources.function(waits_at.file, waits_at.line) if waits_at is not None else None
     if tree is None or waits_at is None:
         return ""
@@ -225,7 +228,9 @@ def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> Message:
         if deciding:
             conditions = Joined([cited(g, waits_at.file) for g in deciding[-2:]], " and ")
             return ["the call that sets one (", Place(waits_at.file, line), ") depends on ", conditions]
-    return ""
+    # Of alternatives it is told anyway what parted them.
+    at, under = (set_elsewhere(case.sources, waits_at) if not blame.alternatives else None) or (None, [])
+    return ["the call that sets one (", line_of(at), ") depends on ", Joined(under, " and ")] if under else ""
 
 
 @cause("HD306", explains=Explanation, order=80)
@@ -265,6 +270,7 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
     places = blame.found.places
     addresses: list[Message] = [[Ranks.of(ranks), f" at {where}"] for where, ranks in places.items()]
     line = place(case.activities[blame.culprits[0]].where)
+    deciding = what_set_them(case.sources, places)
     return Finding(
         "HD302",
         sentence(
@@ -273,8 +279,12 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
                 Joined(addresses, ", "),
             ]
         ),
-        "the ranks were given different addresses for the rendezvous, so they wait on different stores",
+        joined(
+            "the ranks were given different addresses for the rendezvous, so they wait on different stores",
+            [Joined(deciding, " and "), " decides which address a rank gets"] if deciding else "",
+        ),
         "give every rank the same MASTER_ADDR and MASTER_PORT, or the same init_method",
+        decided_at=deciding[-1] if deciding else None,
     )
 
 

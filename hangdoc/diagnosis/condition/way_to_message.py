@@ -9,7 +9,8 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import jumps_further_in
 from hangdoc.diagnosis.source.syntax import enclosing_function
-from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -51,6 +52,28 @@ def jumps_past(case: Case, waiter: int, peer: int) -> list[Condition]:
             if guard.names and not any(is_rank_name(name) for name in guard.names):
                 found[Condition(guard.condition, frame.file, guard.line)] = None
     return list(found)[:_MOST]
+
+
+def issued_to_others(case: Case, waiter: Activity, peer: int) -> Stack:
+    """The stack of the last message of the peer's that is like the awaited one, where others got it from a line, or by
+    a way to it, from which the waiter has never had one; () otherwise.
+
+    Example: rank 0 sent its stop marks to ranks 1 and 3 by `finish()`, and rank 2, which had all its work by `run()`,
+    waits for one more → the stack in `finish()`.
+    """
+    journal = case.ranks[peer].journal
+    if journal is None or waiter.kind not in MESSAGES:
+        return ()
+    fits = [m for m in journal.point_to_points if (waiter.kind == ActivityKind.RECV) == ("send" in m.op)]
+    ways = [(m.peer, user_stack(journal.stack(m.stack))) for m in fits]
+    if not ways or not ways[-1][1] or ways[-1][0] == waiter.rank:
+        return ()
+    mine = {_lines(way) for to, way in ways if to == waiter.rank}
+    return ways[-1][1] if mine and _lines(ways[-1][1]) not in mine else ()
+
+
+def _lines(way: Stack) -> tuple[tuple[str, int | None], ...]:
+    return tuple((frame.file, frame.line) for frame in way)
 
 
 def _waits_only(case: Case, stack: Stack, point: BranchPoint) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
 from hangdoc.model.process import Frame
 
 _MOST = 64
@@ -36,6 +37,31 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
                 coroutines.setdefault(node.name, {})[file, node.lineno] = node
     found = set(_awaits(coroutines, last_name(given[0].func), set()))
     return next(iter(found)) if len(found) == 1 else None
+
+
+def awaits_own_future(sources: Sources, where: Frame) -> bool:
+    """True if the line awaits a name that its function sets to a future, made there or by a function that it calls.
+
+    Example: `future = self.waiting[uid] = loop.create_future()`, later `return await future`. A task is no such future:
+    what it runs ends it.
+    """
+    tree = sources.function(where.file, where.line)
+    function = enclosing_function(tree, where.line) if tree is not None else ast.Module([], [])
+    awaited = {dotted(n.value) for n in ast.walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
+    values = [
+        node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and any(dotted(target) in awaited - {""} for target in node.targets)
+    ]
+    return len(awaited) == 1 and len(values) == 1 and _makes_future(sources, values[0])
+
+
+def _makes_future(sources: Sources, value: ast.expr) -> bool:
+    """True for a call that makes a future, or of a function of the user's in which one is made."""
+    called = last_name(value.func) if isinstance(value, ast.Call) else ""
+    bodies = [body for _, body in sources.user_definitions(called)] if called else []
+    calls = [n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Call)]
+    return called in names("makes_future") or any(last_name(n.func) in names("makes_future") for n in calls)
 
 
 _Coroutines = dict[str, dict[tuple[str, int], ast.AsyncFunctionDef]]

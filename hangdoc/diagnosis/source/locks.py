@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -122,6 +123,44 @@ def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
     late = (n for n in calls if n.lineno > where.line and last_name(n.func) in names("lets_lock_go"))
     found = next((n for n in late if isinstance(n.func, ast.Attribute) and dotted(n.func.value) in taken), None)
     return (found.lineno, text_of(found)) if found is not None and id(found) not in final else None
+
+
+def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guard]] | None:
+    """(line, conditions between) of the only later call of the function that lets go what the line takes, where these
+    decide whether it is reached; None where nothing decides, or it is in a `finally`.
+
+    Example: `self.take(lock) ⏎ if fresh(entry): ⏎ return entry ⏎ build(entry) ⏎ lock.unlink()` → (5, [the `if`]).
+    """
+    tree = sources.function(where.file, where.line)
+    if tree is None:
+        return None
+    function = enclosing_function(tree, where.line)
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    taken = {name for call in calls if call.lineno == where.line for name in _things(call)}
+    final = {id(n) for each in ast.walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
+    late = [n for n in calls if n.lineno > where.line and taken.intersection(_things(n)) and _lets_go(n, sources)]
+    if len(late) != 1 or id(late[0]) in final:
+        return None
+    known = {guard.place for guard in guards(function, where.line)}
+    found = [g for g in guards(function, late[0].lineno) if g.kind in CONDITIONS and g.place not in known]
+    return (late[0].lineno, found) if found else None
+
+
+def _things(call: ast.Call) -> set[str]:
+    """What the call is made on, and what it is given: {'os', 'lock'} of `os.unlink(lock)`, without a bare `self`."""
+    owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return {owner, *map(dotted, call.args)} - {"", "self", "os"}
+
+
+def _lets_go(call: ast.Call, sources: Sources) -> bool:
+    """True for a call that lets a lock go or removes a file, or of a function of the user's that does."""
+    known = {*names("lets_lock_go"), *names("removes_file")}
+    if last_name(call.func) in known:
+        return True
+    bodies = sources.user_definitions(last_name(call.func))
+    return len(bodies) == 1 and any(
+        isinstance(n, ast.Call) and last_name(n.func) in known for _, body in bodies for n in ast.walk(body)
+    )
 
 
 def tries_for_new_file(stack: Stack, sources: Sources) -> bool:

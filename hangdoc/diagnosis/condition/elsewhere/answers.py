@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one, truth_of
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
+from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.settings import shortened
 from hangdoc.diagnosis.source.sources import Sources
@@ -31,6 +32,7 @@ from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
 _CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
+_COMPREHENSIONS = (ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _DEEPEST = 3
 """Functions that ask each other, followed this far; chosen by hand."""
 MOST_TESTS = 3
@@ -60,17 +62,25 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
         return []
     here = enclosing_function(tree, line)
     filled = [Answer(each.function, each.under, queue=each.queue) for each in filled_by(sources, file, line)]
+    filled += _what_lists_hold(sources, file, tree, line)
     given = [answer for each in _given_at(tree, line) for answer in answers_of_given(sources, file, here, each)]
     return given or _of_tests(sources, file, here, list(_tests_at(tree, line)), _DEEPEST) + filled
 
 
+def answers_of(sources: Sources, file: str, here: ast.AST, asking: list[ast.expr]) -> list[Answer]:
+    """What the functions answer by that these expressions of the function ``here`` ask."""
+    return _of_tests(sources, file, here, asking, _DEEPEST)
+
+
 def _given_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
-    """What the line gives to a library that calls it for an answer: `due` of `Events.STARTED(event_filter=due)`."""
+    """What the line gives to a library that calls it for an answer: `due` of `Events.STARTED(event_filter=due)`, and of
+    `filter(due, steps)`."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         yield from (w.value for w in node.keywords if w.arg in names("filters_events") and w.value.lineno == line)
-        if node.args and node.lineno == line and pattern("filterable_event").search(dotted(node.func)):
+        drops = last_name(node.func) in names("drops_items") and len(node.args) > 1
+        if node.args and node.lineno == line and (drops or pattern("filterable_event").search(dotted(node.func))):
             yield node.args[0]
 
 
@@ -202,6 +212,28 @@ def _deciding_names(test: ast.expr) -> Iterator[str]:
             yield from _deciding_names(value)
 
 
+def _what_lists_hold(sources: Sources, file: str, tree: ast.AST, line: int) -> list[Answer]:
+    """What decides which items a list gets that the condition asks only whether it has any.
+
+    Example: `for peer in self.partners(): ⏎ ops.append(send(peer))`, and `if ops:` is asked → what partners() leaves
+    out.
+    """
+    here = enclosing_function(tree, line)
+    found: dict[str, list[Condition]] = {}
+    for name in dict.fromkeys(name for test in _tests_at(tree, line) for name in _deciding_names(test)):
+        values = list(set_to(here, name).values())
+        if len(values) != 1 or not isinstance(values[0], ast.List) or values[0].elts:
+            continue
+        around = {guard.place for guard in guards(here, line)}
+        for node in _put_in_order(here, name):
+            own = [g for g in guards(here, node.lineno) if g.kind in CONDITIONS and g.place not in around]
+            tests = [Condition(g.condition, file, g.line) for g in own[-1:]]
+            found.setdefault(name, []).extend(tests or left_out_around(sources, file, node.lineno))
+    function = getattr(here, "name", "<module>")
+    held = {name: tuple(dict.fromkeys(tests))[:MOST_TESTS] for name, tests in found.items()}
+    return [Answer(function, tests, queue=name) for name, tests in held.items() if tests]
+
+
 def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
     """The statements that change which items the name holds, or their order: `found.append(x)`, `order.reverse()`."""
     for node in ast.walk(function):
@@ -274,6 +306,6 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
 
 def _tests_something(value: ast.expr) -> bool:
     """True for an expression with a test in it; of a container, if the test says which items it has."""
-    if isinstance(value, ast.DictComp | ast.ListComp | ast.SetComp | ast.GeneratorExp):
+    if isinstance(value, _COMPREHENSIONS):
         return any(each.ifs for each in value.generators)
     return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in ast.walk(value))

@@ -113,3 +113,97 @@ def test_the_only_place_where_a_program_can_be_suspended() -> None:
 def test_a_second_place_leaves_it_open(other: str) -> None:
     text = ROLLOUT.replace("    await self.queue.join()\n", "    await self.queue.join()\n" + other)
     assert only_await(_sources(text), Frame(FILE, text.count("\n"), "<module>")) is None
+
+
+WRITER = """\
+class Writer:
+    def __init__(self):
+        self.flushed = threading.Event()
+        self.flushed.set()
+
+    def store(self, blob):
+        if self.room(blob) < self.reserve:
+            return
+        self.flushed.set()
+
+    def checkpoint(self):
+        self.flushed.wait()
+"""
+EVENT = (Frame("/usr/lib/python3.11/threading.py", 629, "Event.wait"), Frame(FILE, 12, "checkpoint"))
+
+
+def test_what_set_an_event_when_it_was_made_does_not_end_a_later_wait() -> None:
+    assert _named(EVENT, WRITER) == ["if self.room(blob) < self.reserve:"]
+
+
+def test_what_may_not_have_set_it_then_may_still_be_missing() -> None:
+    chosen = WRITER.replace(
+        "        self.flushed.set()\n\n", "        if self.warm:\n            self.flushed.set()\n\n", 1
+    )
+    assert _named((EVENT[0], Frame(FILE, 13, "checkpoint")), chosen) == []
+
+
+MEETING = """\
+class Passes:
+    def work(self, slot):
+        todo = self.items[slot::3]
+        if not todo:
+            return
+        self.meet.wait()
+
+    def run(self):
+        for slot in range(3):
+            Thread(target=self.work, args=(slot,)).start()
+"""
+BARRIER = (
+    Frame("/usr/lib/python3.11/threading.py", 732, "Barrier._wait"),
+    Frame("/usr/lib/python3.11/threading.py", 697, "Barrier.wait"),
+    Frame(FILE, 6, "work"),
+)
+
+
+def test_who_does_not_come_to_a_barrier_of_threads() -> None:
+    assert _named(BARRIER, MEETING) == ["if not todo:"]
+
+
+def test_a_barrier_to_which_fewer_threads_were_started() -> None:
+    fewer = MEETING.replace("        if not todo:\n            return\n", "").replace(
+        "            Thread", "            if self.items[slot::3]:\n                Thread"
+    )
+    stack = (*BARRIER[:2], Frame(FILE, 4, "work"))
+    assert _named(stack, fewer) == ["if self.items[slot::3]:"]
+
+
+WINDOW = """\
+class Window:
+    def ack(self, ack):
+        if ack.seq in self.open:
+            self.cv.notify()
+
+    def close(self):
+        self.cv.notify_all()
+
+    def reserve(self):
+        self.cv.wait()
+
+def main(window):
+    for step in range(9):
+        window.reserve()
+    window.close()
+
+main(Window())
+"""
+RESERVING = (
+    Frame("/usr/lib/python3.11/threading.py", 327, "Condition.wait"),
+    Frame(FILE, 10, "reserve"),
+    Frame(FILE, 14, "main"),
+    Frame(FILE, 17, "<module>"),
+)
+
+
+def test_what_the_waiting_thread_comes_to_later_does_not_end_its_wait() -> None:
+    assert _named(RESERVING, WINDOW) == ["if ack.seq in self.open:"]
+
+
+def test_in_a_thread_of_its_own_somebody_else_may_come_to_it() -> None:
+    assert _named(RESERVING[:3], WINDOW) == []

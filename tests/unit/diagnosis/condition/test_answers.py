@@ -308,40 +308,6 @@ def test_an_argument_is_no_name_that_another_function_sets() -> None:
     assert with_every(program, 4) == {}
 
 
-def test_a_flag_answers_by_what_set_it() -> None:
-    program = """
-    class Statistics:
-        def __init__(self):
-            self._stale = False
-        def observe(self, x):
-            if abs(x.mean() - self.seen) > self.shift:
-                self._stale = True
-        def mean(self):
-            if self._stale:
-                self.cached = compute()
-                self._stale = False
-    """
-    assert told(program, 8) == {"self._stale": [(5, "if abs(x.mean() - self.seen) > self.shift:")]}
-    assert told(program.replace("= False", "= load()", 1), 8) == {}  # it may be anything from the beginning
-
-
-def test_a_flag_of_two_classes_is_not_told_apart() -> None:
-    program = """
-    class A:
-        def see(self, x):
-            if x > 1:
-                self.stale = True
-    class B:
-        def see(self, x):
-            if x > 2:
-                self.stale = True
-    def fit(a):
-        if a.stale:
-            step()
-    """
-    assert told(program, 10) == {}
-
-
 def test_an_object_answers_by_its_bool() -> None:
     program = """
     class Replay:
@@ -396,3 +362,50 @@ def test_a_key_by_which_the_function_is_looked_up_is_asked_for() -> None:
         return "keep"
     """
     assert told(program, 3) == {"pick": [(5, "if x.mean() > 1:")]}
+
+
+EXCHANGE = """
+class Halo:
+    def partners(self):
+        return [peer for peer in self.around if self.field.activity() > self.quiet]
+
+    def exchange(self):
+        ops = []
+        for peer in self.partners():
+            ops.append(send(peer))
+        if ops:
+            issue(ops)
+"""
+
+
+def test_what_a_list_holds_is_decided_where_it_is_filled() -> None:
+    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, EXCHANGE.lstrip()),)), "/job/t.py", 9)
+    assert (found.function, found.queue) == ("exchange", "ops")
+    assert [(test.line, test.source) for test in found.tests] == [(3, "if self.field.activity() > self.quiet")]
+    skipping = EXCHANGE.replace("            ops.append", "            if self.near(peer):\n                ops.append")
+    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, skipping.lstrip()),)), "/job/t.py", 10)
+    assert [test.source for test in found.tests] == ["if self.near(peer):"]
+
+
+def test_of_a_long_list_the_test_is_told() -> None:
+    program = """
+    def lagging(self):
+        return [self.replicas[number] for number in sorted(self.versions) if self.versions[number] < self.latest]
+
+    def round(self):
+        behind = self.lagging()
+        sync(behind)
+    """
+    assert told(program, 5) == {"lagging": [(2, "if self.versions[number] < self.latest")]}
+
+
+def test_what_filter_is_given() -> None:
+    program = """
+    def worth(name):
+        return table[name].size >= SMALL
+
+    def export(names):
+        for name in filter(worth, names):
+            save(name)
+    """
+    assert told(program, 5) == {"worth": [(2, "return table[name].size >= SMALL")]}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.source.locks import held, held_since, one_owner, polls_for_lock, tries_for_new_file, wanted
+from hangdoc.diagnosis.source.locks import (
+    conditions_to_let_go,
+    held,
+    held_since,
+    one_owner,
+    polls_for_lock,
+    tries_for_new_file,
+    wanted,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -108,3 +116,39 @@ def test_who_tries_for_a_new_file_again_and_again(body: str, line: int, tries: b
         )
     )
     assert tries_for_new_file((Frame(FILE, line, "Lock.lock"),), sources) is tries
+
+
+VOCABULARY = """\
+def refresh(self, name):
+    lock = self.root / name
+    self.take(lock)
+    if self.fresh(name):
+        return read(name)
+    write(name)
+    lock.unlink()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (VOCABULARY, (7, ["if self.fresh(name):"])),
+        (VOCABULARY.replace("        return read(name)", "        lock.unlink()\n        return read(name)"), None),
+        (VOCABULARY.replace("lock.unlink()", "self.drop(lock)"), None),
+        (
+            VOCABULARY.replace("lock.unlink()", "self.drop(lock)") + "\ndef drop(self, lock):\n    os.remove(lock)\n",
+            (7, ["if self.fresh(name):"]),
+        ),
+        (
+            VOCABULARY.replace(
+                "    if self.fresh(name):\n        return read(name)\n", "    read(name)\n    read(name)\n"
+            ),
+            None,
+        ),
+        (VOCABULARY.replace("lock.unlink()", "other.unlink()"), None),
+    ],
+)
+def test_a_condition_between_taking_a_lock_file_and_removing_it(text: str, expected: object) -> None:
+    sources = Sources((SourceText("/job/vocab.py", "<module>", 1, text),))
+    found = conditions_to_let_go(Frame("/job/vocab.py", 3, "refresh"), sources)
+    assert (found and (found[0], [guard.condition for guard in found[1]])) == expected
