@@ -89,10 +89,10 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False  # the others have started it again, which they can't where it is known that no loop is around it
     if any(_are_a_round_further(case, frame, counters, inside, left) for frame, counters in around or ()):
         return False  # the others have started it again
-    if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
-        return True
     if _ended_its_turn(case, point, left, tokens):
         return False
+    if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
+        return True
     return not any(_as_often_as_before(program, point, tokens) for program in _programs(case, left))
 
 
