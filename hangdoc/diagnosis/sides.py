@@ -86,7 +86,8 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
         if point is not None
         else said
     )
-    also = tuple(BranchAnswer("", each.file, each.guard.line, each.guard.condition) for each in ways[1:])
+    more = [Condition(each.guard.condition, each.file, each.guard.line) for each in ways[1:]]
+    also = tuple(BranchAnswer("", each.file, each.line, each.source) for each in (*more, named.or_at) if each)
     return Divergence(sides, replace(branch, answers=also) if branch is not None else None)
 
 

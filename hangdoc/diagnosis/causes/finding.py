@@ -25,6 +25,8 @@ class Finding:
     doubt: str = ""
     decided_at: Condition | None = None
     """The condition to show as the branch; without it, what the divergence shows, or the first that ``why`` cites."""
+    or_at: Condition | None = None
+    """Another one, that may have decided in its place."""
     reorders: bool = False
     """Every rank makes the calls, and the culprits in another order: none is to be added or removed."""
 

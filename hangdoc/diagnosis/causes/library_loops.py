@@ -64,6 +64,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [_fix(stops, library), other.fix],
         other.doubt or ("what the loop was given on each rank was not seen" if fed.decided_at else ""),
         fed.decided_at or _decided_at(loop.guard, stops),
+        cited(loop.guard, loop.file) if fed.decided_at else None,
     )
 
 
