@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+_JOINS = ("and ", "or ")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 """Whatever has a body of its own, which a walk through the statements around it must not enter."""
@@ -84,8 +85,32 @@ def text_of(node: ast.AST | None, limit: int = 80) -> str:
     """The source on one line, shortened to ``limit`` characters: by hand, what fits on a line of the report."""
     if node is None:
         return ""
-    text = " ".join(ast.unparse(node).split())
+    text = _without_brackets(" ".join(ast.unparse(node).split()))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _without_brackets(text: str) -> str:
+    """`a and not b` as people write it, of ast's `a and (not b)`."""
+    at = text.find("(not ")
+    while at >= 0:
+        end = _closing(text, at)
+        before, inside, after = text[:at], text[at + 1 : end], text[end + 1 :]
+        behind, ahead = before.endswith(_JOINS), after.startswith(tuple(f" {word}" for word in _JOINS))
+        begins, ends = behind or before[-1:] in ("", "("), ahead or after[:1] in ("", ")", "]", ",", ":")
+        if (behind or ahead) and begins and ends:
+            text = before + inside + after
+        at = text.find("(not ", at + 1)
+    return text
+
+
+def _closing(text: str, at: int) -> int:
+    """The place of the bracket that closes the one at ``at``."""
+    depth = 0
+    for place in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return place
+    return len(text)
 
 
 def target_text(node: ast.expr) -> str:

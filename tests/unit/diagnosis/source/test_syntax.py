@@ -1,0 +1,34 @@
+"""How expressions read."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangdoc.diagnosis.source.syntax import text_of
+
+LEAVES = st.sampled_from(["a", "b.c", "d(e)", "f[0]", "len(g) > 1", "(not h) == i", "j(not k)", "(l, not m)"])
+
+
+def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    either = st.tuples(parts, st.sampled_from(["and", "or"]), parts).map(lambda p: f"({p[0]} {p[1]} {p[2]})")
+    chosen = st.tuples(parts, parts, parts).map(lambda p: f"({p[0]} if {p[1]} else {p[2]})")
+    kept = parts.map(lambda part: f"[x for x in y if {part}]")
+    return either | parts.map(lambda part: f"(not {part})") | chosen | kept
+
+
+@given(st.recursive(LEAVES, joined, max_leaves=12))
+def test_what_is_read_means_the_same(written: str) -> None:
+    tree = ast.parse(written, mode="eval").body
+    assert ast.dump(ast.parse(text_of(tree, 10_000), mode="eval").body) == ast.dump(tree)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["a and not b", "not a and b", "a or not (b and c)", "(a or not b) and c", "[x for x in y if x and not z]"],
+)
+def test_a_condition_reads_as_people_write_it(written: str) -> None:
+    assert text_of(ast.parse(written, mode="eval").body) == written
