@@ -15,6 +15,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
 from hangdoc.diagnosis.causes.phrases import doing, place
+from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.state.missing_threads import missing_threads
@@ -44,6 +45,8 @@ _ENDED_BY_OTHERS = frozenset(
     }
 )
 """What a rank does whose wait a thread of its own might have ended, directly or through a child."""
+_LONGEST_LINE = 160
+"""Characters of a line of the job's output that is shown. Judgement."""
 _SOON = 300.0
 """Seconds to PyTorch's own end of the job in which a reader must hurry. Judgement."""
 
@@ -337,3 +340,14 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
                 yield Evidence("log", (rank,), f"rank {rank}'s log tells: {line}")
     for line in (case.job.log.lines if case.job.log is not None else ())[-_MOST_TOLD:]:
         yield Evidence("log", (), f"the ranks' log tells: {line}")
+
+
+def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:
+    """'rank 3 wrote: document 9 skipped', each line once."""
+    lines = {each.line: each.ranks for each in told}
+    return [Evidence("log", ranks, _of_line(ranks, line.text)) for line, ranks in lines.items()]
+
+
+def _of_line(ranks: tuple[int, ...], text: str) -> str:
+    shown = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
+    return f"{name_ranks(ranks)} wrote: {shown}" if ranks else f"in the output: {shown}"

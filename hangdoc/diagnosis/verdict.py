@@ -39,14 +39,13 @@ from hangdoc.diagnosis.causes.told_by_output import (
     told_by_output,
     with_output,
     with_written,
-    written_evidence,
 )
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
-from hangdoc.diagnosis.evidence import gather, timed_out
+from hangdoc.diagnosis.evidence import gather, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names

@@ -9,14 +9,10 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.model.diagnosis import BranchAnswer, Divergence, Evidence
+from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, conditions_in, joined
 from hangdoc.model.process import Stack
-from hangdoc.model.wording import name_ranks
-
-_LONGEST = 160
-"""Characters of a line that is shown as evidence. Judgement."""
 
 
 def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
@@ -82,14 +78,3 @@ def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str
     known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     shown = any((each.condition.file, each.condition.line) in known for each in told)
     return "" if shown else "what was written there tells of another condition"
-
-
-def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:
-    """'rank 3 wrote: document 9 skipped', each line once."""
-    lines = {each.line: each.ranks for each in told}
-    return [Evidence("log", ranks, _evidence(ranks, line.text)) for line, ranks in lines.items()]
-
-
-def _evidence(ranks: tuple[int, ...], text: str) -> str:
-    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return f"{name_ranks(ranks)} wrote: {shown}" if ranks else f"in the output: {shown}"
