@@ -186,7 +186,8 @@ def answers_to_conditions(case: Case, said: Message, branch: Branch | None = Non
 
 def _subject(answer: Answer) -> str:
     if answer.subject:
-        return f"{answer.subject} {answer.how} "
+        name = answer.subject if answer.subject.endswith(")") else f"`{answer.subject}`"
+        return f"{name} {answer.how} "
     if answer.queue:
         return f"what {answer.function}() puts into {answer.queue} {answer.how} "
     return f"{answer.function}() {answer.how} "

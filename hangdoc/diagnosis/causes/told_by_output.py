@@ -59,14 +59,15 @@ def with_written(case: Case, found: Divergence | None, told: list[WrittenUnder])
     known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     more: list[BranchAnswer] = []
     for each in told:
-        by = [(answer.function, test) for answer in answers_at(case, each.condition) for test in answer.tests]
-        more += [_answer(function, test) for function, test in [(each.function, each.condition), *by]]
+        more.append(_answer(each.function, each.condition))
+        by = answers_at(case, each.condition)
+        more += [_answer(answer.function, test, answer.subject) for answer in by for test in answer.tests]
     more = [each for each in dict.fromkeys(more) if (each.file, each.line) not in known]
     return replace(found, branch=replace(branch, answers=(*branch.answers, *more)))
 
 
-def _answer(function: str, test: Condition) -> BranchAnswer:
-    return BranchAnswer(function, test.file, test.line, test.source)
+def _answer(function: str, test: Condition, subject: str = "") -> BranchAnswer:
+    return BranchAnswer(function, test.file, test.line, test.source, subject)
 
 
 def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str:

@@ -37,6 +37,7 @@ def test_the_child_and_the_thread_at_which_the_culprits_wait_ends_are_shown() ->
         ("__getitem__", 19, ("rank 1, DataLoader worker 31470: waits for a lock that no thread of it holds",)),
     ]
     assert shown("silent_uploader") == [
+        ("main", 35, ("decides uploader",)),
         ("submit", 27, ("rank 1: waiting on a queue",)),
         ("run", 24, ("rank 1, thread `uploader`: waiting in recvfrom",)),
     ]

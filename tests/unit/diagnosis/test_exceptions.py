@@ -59,7 +59,13 @@ def test_ranks_in_one_round_of_the_loop_have_left_no_block_in_it() -> None:
 
 
 def test_a_handler_that_raises_again_leads_nowhere() -> None:
-    assert told(diagnosed("caught_out_of_memory", RAISES_AGAIN)) == ("HD109", "certain")
+    assert told(diagnosed("caught_out_of_memory", SAME_COUNT, RAISES_AGAIN)) == ("HD109", "certain")
+
+
+def test_that_a_handler_ran_which_raises_again_leaves_a_doubt() -> None:
+    diagnosis = diagnosed("caught_out_of_memory", RAISES_AGAIN)
+    assert told(diagnosis) == ("HD109", "likely")
+    assert "`except OutOfMemory:` (oom_retry.py:87) was reached on rank 2" in diagnosis.why
 
 
 def test_a_block_may_have_run_something_else_where_it_calls_it_by_another_name() -> None:
