@@ -16,21 +16,19 @@ from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks,
 from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
+from hangdoc.capture.rank_outputs import RankOutputs
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
-from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
 from hangdoc.capture.read.source_files import Witness
-from hangdoc.capture.read.written import Output
 from hangdoc.capture.request import CaptureRequest
 from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
-from hangdoc.capture.safe.text import clean
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
@@ -62,12 +60,8 @@ _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
 """For four ranks at once; one takes 0.25 to 0.6 s (measured)."""
-_MOST_SHARED = 8
-"""Files that several ranks write to: the first that tells of errors counts. Judgement."""
 _SHARED_SECONDS = 0.5
 """For their last 64 KiB each. Judgement."""
-_MOST_OWN = 64
-"""Files that a single rank writes to, in which lines of the program are looked for. Judgement."""
 _WRITTEN_SECONDS = 2.0
 """For finding who wrote the lines in them; 1,000 lines and 300 texts take 0.05 s (measured)."""
 _DUMP_SECONDS = 10.0
@@ -127,10 +121,7 @@ class _Capture:
         self.missing: list[Unavailable] = []
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
-        self.shared_logs: dict[LogFile, None] = {}
-        """Files that ranks write to, and their launcher or hangdoc as well."""
-        self.own_logs: dict[LogFile, list[int]] = {}
-        """The others, and the ranks that write to them."""
+        self.outputs = RankOutputs(request.launcher_pid, request.logs)
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -182,7 +173,7 @@ class _Capture:
         began = time.monotonic()
         first = self._look(families)
         asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
-        logging = {target.rank: Task(partial(self._log, target)) for target in request.targets}
+        logging = {target.rank: Task(partial(self.outputs.tail_of, target)) for target in request.targets}
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
         asking_nccl = Task(lambda: _answered(nccl_sources.ask_ras(request)))
@@ -208,9 +199,11 @@ class _Capture:
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
+        telling = Task(self.outputs.errors)
+        shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
         files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, self._shared_log())
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared)
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""
@@ -318,29 +311,6 @@ class _Capture:
             failed = native_stacks.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
-    def _log(self, target: RankTarget) -> LogTail | None:
-        found = logs.log_files(target.pid) if target.pid is not None else ()
-        found = found or self.request.logs.get(target.rank, ())
-        # A file that the launcher or hangdoc also writes to has lines of all ranks, not only of this one.
-        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
-        if target.pid is not None:
-            shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
-        self.shared_logs.update(dict.fromkeys(file for file in found if file in shared))
-        own = tuple(file for file in found if file not in shared)
-        for file in own:
-            self.own_logs.setdefault(file, []).append(target.rank)
-        return logs.read_log(own)
-
-    def _shared_log(self) -> LogTail | None:
-        """The errors in what several ranks write to one file."""
-        files = tuple(self.shared_logs)[:_MOST_SHARED]
-        reading = Task(lambda: logs.error_lines(files))
-        return self._result(reading, "log", time.monotonic() + _SHARED_SECONDS, None)
-
-    def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
-        launcher = self.request.launcher_pid
-        return logs.log_files(launcher) if launcher is not None and launcher != target.pid else ()
-
     def _exits(self) -> dict[int, ProcessExit]:
         """Rank → how it ended; the caller's own knowledge goes first."""
         found = {self.rank_of[pid]: ended for pid, ended in self.exit_watch.poll().items()}
@@ -382,19 +352,13 @@ class _Capture:
         if not texts:
             return texts, missing, ()
         until = time.monotonic() + _WRITTEN_SECONDS
-        matching = Task(lambda: found.written(self._outputs(), self.rank_of, until - _WRITTEN_SECONDS / 4))
+        matching = Task(lambda: found.written(self.outputs.ends(), self.rank_of, until - _WRITTEN_SECONDS / 4))
         written, writing = self._result(matching, "log", until, ((), ()))
         # The libraries' make the reason clearer, where they can be had in time.
         more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         return tuple(dict.fromkeys((*texts, *writing))), missing, written
-
-    def _outputs(self) -> list[Output]:
-        """The ends of the files that the ranks write to, each once, with the rank that a file is of alone."""
-        own = [(ranks[0] if len(ranks) == 1 else None, file) for file, ranks in self.own_logs.items()]
-        files = [*((None, file) for file in list(self.shared_logs)[:_MOST_SHARED]), *own[:_MOST_OWN]]
-        return [(clean(file.path), rank, logs.tail_lines(file)) for rank, file in files]
 
     def _result(self, task: Task[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
         """The task's result; on failure, or ``until`` (monotonic), the default and a note."""
