@@ -110,12 +110,15 @@ class ValueDocument(TypedDict):
 
 
 class AnswerDocument(TypedDict):
-    """A test by which a function answers, or under which it left something behind."""
+    """A test that says why the condition went as it did: what the function that it asks answers by, or what set the
+    value that it tests. With no function, a test that may have decided in its place."""
 
     function: str
     file: str
     line: int
     condition: str
+    subject: Annotated[str, Said("What it decides, where that is not what the function answers: 'self.stale', or ''.")]
+    left: Annotated[str, Said("What one side alone has under it, and still shows: 'Budget.exceeded', or ''.")]
 
 
 class BranchDocument(TypedDict):
@@ -129,8 +132,8 @@ class BranchDocument(TypedDict):
     answers: Annotated[
         list[AnswerDocument],
         Said(
-            "The tests by which functions answer that the condition asks, and those under which one side alone has "
-            "left something behind; none for most."
+            "Why the condition went as it did: by what the functions answer that it asks, what set the values that it "
+            "tests, under what one side alone has left something behind; none for most."
         ),
     ]
 
@@ -312,7 +315,14 @@ def _branch(branch: Branch | None) -> BranchDocument | None:
             for item in branch.values
         ],
         "answers": [
-            {"function": each.function, "file": each.file, "line": each.line, "condition": each.condition}
+            {
+                "function": each.function,
+                "file": each.file,
+                "line": each.line,
+                "condition": each.condition,
+                "subject": each.subject,
+                "left": each.left,
+            }
             for each in branch.answers
         ],
     }

@@ -32,7 +32,7 @@ BRANCH = {
             "seen": {"now", "at-divergence", "inferred-from-path"},
         }
     ],
-    "answers": [{"function": str, "file": str, "line": int, "condition": str}],
+    "answers": [{"function": str, "file": str, "line": int, "condition": str, "subject": str, "left": str}],
 }
 SCHEMA = {
     "schema": {"hangdoc.diagnosis/1"},
