@@ -25,6 +25,8 @@ _SHORTEST_GAP_SECONDS = 0.05
 """Between two looks, to compute shares with; chosen by hand, so that a tick of the clock (10 ms) is no full core."""
 _BYTES_THAT_MOVE = 4096
 """Between two looks: one page of memory; chosen by hand, because a line of a log is less."""
+_GIL_INTERVAL_SECONDS = 0.005
+"""After which a thread that waits for the GIL asks for it again (sys.getswitchinterval(), CPython 3.8 to 3.14)."""
 _WAKE_UPS_THAT_MOVE = 5
 """Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
@@ -41,7 +43,9 @@ def is_moving(process: Process) -> bool:
     if first.main and last.main and _main_moves(first.main, last.main, seconds):
         return True
     before = {t.tid: t for t in first.threads}
-    if any(_thread_moves(before[t.tid], t, seconds) for t in last.threads if t.tid in before):
+    held = gil_holder(process)
+    threads = [t for t in last.threads if t.tid in before and not (held is not None and _asks_for_gil(t))]
+    if any(_thread_moves(before[t.tid], t, seconds) for t in threads):
         return True
     counts = ((first.read_bytes, last.read_bytes), (first.write_bytes, last.write_bytes))
     return any(then is not None and now is not None and now - then > _BYTES_THAT_MOVE for then, now in counts)
@@ -68,6 +72,13 @@ def _thread_moves(then: Thread, now: Thread, seconds: float) -> bool:
         return True
     wake_ups = now.voluntary_switches - then.voluntary_switches
     return now.name in names("threads_that_move_data", of="native") and wake_ups > _WAKE_UPS_THAT_MOVE
+
+
+def _asks_for_gil(thread: Thread) -> bool:
+    """True if it waits for the GIL, for which it wakes up 200 times a second: also a library's thread, which drops a
+    Python object (gloo's, torch 2.13)."""
+    asks = thread.python_id is not None and thread.owns_gil is False and thread.wakes_in is not None
+    return asks and thread.state == "S" and (thread.wakes_in or 0) <= _GIL_INTERVAL_SECONDS
 
 
 def _shape(stack: Stack) -> list[tuple[str, int]]:
