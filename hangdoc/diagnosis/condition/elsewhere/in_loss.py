@@ -41,15 +41,16 @@ def conditions_in_loss(sources: Sources, frame: Frame | None) -> list[Condition]
 def _losses_at(at: Place, line: int) -> Iterator[ast.expr]:
     """What backward() is called on, or given: `loss` of `scaler.scale(loss / 4).backward()`, of `engine.backward(loss)`
     and of `loss.mean().backward()`."""
-    for node in ast.walk(at.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and holds(node, line):
-            if node.func.attr in names("called_on_loss"):
-                waiting: list[ast.expr] = [*(node.args[:1] or [node.func.value])]
-                while waiting:
-                    loss = waiting.pop(0)
-                    yield loss
-                    if isinstance(loss, ast.Call):
-                        waiting += [*([loss.func.value] if isinstance(loss.func, ast.Attribute) else []), *loss.args]
+    calls = (node for node in ast.walk(at.tree) if isinstance(node, ast.Call) and holds(node, line))
+    for call in calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in names("called_on_loss"):
+            continue
+        waiting = [*(call.args[:1] or [call.func.value])]
+        while waiting:
+            loss = waiting.pop(0)
+            yield loss
+            if isinstance(loss, ast.Call):
+                waiting += [*([loss.func.value] if isinstance(loss.func, ast.Attribute) else []), *loss.args]
 
 
 def _asked_of(hook: str) -> ast.expr:
