@@ -33,7 +33,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
@@ -210,6 +210,9 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
         return not (point.always and _has_been_there(case, point, ranks[left]))
     if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
+    token = (gap.mine, gap.theirs)[point.guarded]
+    if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
+        return False
     if point.of_library and point.guarded == 0 and gap.kind == "insert" and not _went_round(case, gap.mine, point):
         return False
     # At the end of the culprits' calls, one too many and some too few look the same; a part of the others may have
