@@ -220,7 +220,9 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
         for answer in _answers(case, found.branch.file, found.branch.line, found.branch)
         for test in answer.tests
     )
-    return replace(found, branch=replace(found.branch, answers=(*found.branch.answers, *by)))
+    told = {(each.file, each.line) for each in by}
+    alone = tuple(each for each in found.branch.answers if each.function or (each.file, each.line) not in told)
+    return replace(found, branch=replace(found.branch, answers=(*alone, *by)))
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:

@@ -30,6 +30,7 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
@@ -58,6 +59,8 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits = Ranks(blame.culprits)
     choices = conditions_in_forward(case.sources)[:_MOST_CHOICES]
     hook, under = skipped_by_hook(case.sources) if not within else ("", [])
+    asked = [each for each in conditions_in_loss(case.sources, gap.token.frame) if each not in (*choices, *under)]
+    first, second = (*under[:1], *choices[:1], *asked, None, None)[:2]
     doubt = "" if within else "a backward that was left out as a whole looks the same"
     return Finding(
         "HD111",
@@ -72,14 +75,16 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ", and the others wait for their gradients",
             ],
             ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+            ["what the loss is made of depends on ", Joined(asked, " and ")] if asked else "",
             [f"{hook}() may have told the library to leave the backward out, by ", Joined(under, " and ")]
             if under
             else "",
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
-        doubt or ("which way forward() went was not seen" if choices else ""),
-        under[0] if under else None,
+        doubt or ("which way forward() went was not seen" if choices or asked else ""),
+        first,
+        second,
     )
 
 

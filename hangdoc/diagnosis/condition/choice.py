@@ -32,13 +32,13 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
+from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.queries import works_before
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
@@ -73,7 +73,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         return [state]
     if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
-    possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
+    possible = [p for p in found if _is_possible(case, gap, p, found, sides, ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
@@ -184,18 +184,23 @@ def _identity(point: BranchPoint) -> tuple[str, tuple[int, str], bool, int]:
 
 
 def _is_possible(
-    case: Case, gap: Gap, point: BranchPoint, found: list[BranchPoint], culprits: Stack, ranks: SideRanks
+    case: Case,
+    gap: Gap,
+    point: BranchPoint,
+    found: list[BranchPoint],
+    sides: tuple[Stack, Stack],
+    ranks: SideRanks,
 ) -> bool:
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not _can_explain(case, gap, point, ranks) or _is_contradicted(case, point, ranks):
         return False
-    if _was_taken_by_both(case, gap, point, culprits):
+    if _was_taken_by_both(case, gap, point, sides[0]):
         return False
     if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
-    return _can_have_been_in_try(case, point, found, culprits) or _both_came_from_within(case, gap, point)
+    return can_have_been_in_try(case, point, found, sides, ranks[0]) or _both_came_from_within(case, gap, point)
 
 
 def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:
@@ -210,6 +215,9 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
         return not (point.always and _has_been_there(case, point, ranks[left]))
     if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
+    token = (gap.mine, gap.theirs)[point.guarded]
+    if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
+        return False
     if point.of_library and point.guarded == 0 and gap.kind == "insert" and not _went_round(case, gap.mine, point):
         return False
     # At the end of the culprits' calls, one too many and some too few look the same; a part of the others may have
@@ -272,20 +280,6 @@ def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> b
         frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
         for stack in (*issued_from, *now)
         for frame in stack
-    )
-
-
-def _can_have_been_in_try(case: Case, point: BranchPoint, points: Sequence[BranchPoint], culprits: Stack) -> bool:
-    """False for a try body that the culprits can't have been in: no exception leads out of it then.
-
-    They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
-    calls something before the missing call.
-    """
-    tree = case.sources.function(point.file, point.line)
-    return (
-        (tree is not None and works_before(tree, point.guard.line, point.line))
-        or any(f.file == point.file and plain(f.function) == point.function for f in culprits)
-        or any(p.uneven and (p.file, p.function) == (point.file, point.function) for p in points)
     )
 
 

@@ -19,6 +19,8 @@ class Role(Enum):
 
     BACKWARD = "backward"
     """Gradients are synchronized."""
+    GRADIENTS = "gradients"
+    """Gradients are reduced or parameters shared by a library, in as many calls on all ranks."""
     GROUPS = "groups"
     """Process groups are made, and whoever calls it knows that."""
     JOINED = "joined"
@@ -149,6 +151,17 @@ def has_role(stack: Stack, role: Role) -> bool:
     """True if the innermost or the outermost landmark below the user's code has this role."""
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.words]
     return any(mark.role is role for mark in (marks[0], marks[-1])) if marks else False
+
+
+def is_within_reduction(stack: Stack, file: str, line: int) -> bool:
+    """True if the library's line is in the work of reducing gradients: a loop there goes over what all ranks have.
+
+    Example: `for bucket in buckets:` in what DeepSpeed's allreduce_gradients() calls.
+    """
+    below = below_user(stack)
+    at = next((i for i, frame in enumerate(below) if (frame.file, frame.line) == (file, line)), len(below))
+    marks = (mark for frame in below[at:] if (mark := landmark(frame)) is not None)
+    return any(mark.role in (Role.BACKWARD, Role.GRADIENTS) for mark in marks)
 
 
 def stage(stack: Stack) -> Landmark | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from functools import lru_cache
 
 _JOINS = ("and ", "or ")
@@ -85,8 +87,38 @@ def text_of(node: ast.AST | None, limit: int = 80) -> str:
     """The source on one line, shortened to ``limit`` characters: by hand, what fits on a line of the report."""
     if node is None:
         return ""
-    text = _without_brackets(" ".join(ast.unparse(node).split()))
+    text = _with_double_quotes(_without_brackets(" ".join(ast.unparse(node).split())))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+@lru_cache(maxsize=4096)
+def _with_double_quotes(text: str) -> str:
+    """`batch["x"]` as nearly all code has it, of ast's `batch['x']`; strings that hold a double quote stay as they are.
+
+    Newer interpreters give the parts of an f-string as tokens of their own: only its outer quotes change.
+    """
+    if "'" not in text:
+        return text
+    starts: list[tokenize.TokenInfo] = []
+    found: list[tuple[int, int]] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            kind = tokenize.tok_name[token.type]
+            if kind == "FSTRING_START":
+                starts.append(token)
+            elif kind == "STRING" and not starts:
+                found.append((token.start[1], token.end[1]))
+            elif kind == "FSTRING_END" and len(starts) == 1:
+                found.append((starts.pop().start[1], token.end[1]))
+            elif kind == "FSTRING_END":
+                starts.pop()
+    except (tokenize.TokenError, SyntaxError):  # a whole function on one line is no code
+        return text
+    for first, end in found:
+        quote = text.find("'", first, end)
+        if text[end - 1] == "'" and '"' not in text[first:end] and not text.startswith("'''", quote, end - 1):
+            text = f'{text[:quote]}"{text[quote + 1 : end - 1]}"{text[end:]}'
+    return text
 
 
 def _without_brackets(text: str) -> str:

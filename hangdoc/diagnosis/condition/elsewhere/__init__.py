@@ -7,8 +7,9 @@
 ``called_otherwise``, ``other_arm``, ``next_state``
                       another function that one call ran; the culprits' own arm; what chose the state of a machine
 ``dispatched``        what one side alone looked up and ran, or the items that a loop called
-``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``
-                      around what made an object or a group, what gave a library its handler, a context, a model's way
+``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``, ``in_loss``
+                      around what made an object or a group, what gave a library its handler, a context, a model's way,
+                      what a loss is made of
 ``filled``, ``logged``, ``hooks``
                       what a metric holds, what is logged, what a hook answers
 ``set_before``        where a flag, a choice, a list or an argument was set that the condition asks

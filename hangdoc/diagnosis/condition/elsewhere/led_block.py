@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.handlers import with_at
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name
+from hangdoc.diagnosis.source.syntax import holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -48,5 +48,5 @@ def led_block(sources: Sources, mine: Stack, theirs: Stack) -> Condition | None:
             if not holds(called, frame.line) or not isinstance(called, ast.Call):
                 continue
             if pattern("leader_goes_first").search(last_name(called.func)):
-                return Condition(f"with {ast.unparse(called)}:", frame.file, node.lineno)
+                return Condition(f"with {text_of(called)}:", frame.file, node.lineno)
     return None

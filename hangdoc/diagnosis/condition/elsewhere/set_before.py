@@ -64,6 +64,12 @@ def set_before(
     return []
 
 
+def set_by(sources: Sources, at: Place, value: ast.expr) -> list[Answer]:
+    """What set the value of the expression at that place, filled or chose it, the nearest to it first."""
+    walk = _Walk(sources, True, set(), set(), {getattr(at.function, "name", "")})
+    return list(walk.back(at, value, _STEPS))
+
+
 def with_settings(
     sources: Sources, file: str, line: int, found: list[Answer], alike: Alike = lambda _: False
 ) -> list[Answer]:
@@ -207,7 +213,8 @@ class _Walk:
         if isinstance(call.func, ast.Subscript):  # `HANDLERS[kind](x)`
             yield from self.back(at, call.func, steps)
         elif isinstance(call.func, ast.Attribute) and not self.sources.user_definitions(call.func.attr):
-            yield from self.back(at, call.func.value, steps, counts=True)
+            items = call.func.attr in names("gives_items")
+            yield from self.back(at, call.func.value, steps, counts=counts or not items)
 
     def _set(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool) -> Iterator[Answer]:
         """What the settings of a name, an attribute or a call are under, else what they set it to."""
@@ -218,7 +225,7 @@ class _Walk:
     ) -> Iterator[Answer]:
         found = [each for each in found if _place(each) not in self.settled]
         if counts and isinstance(value, ast.Name | ast.Call):
-            found = [each for each in found if each.how in (*_WORDS, "given") or _is_plain(each.value)]
+            found = [each for each in found if each.how in (*_WORDS, "given", "item") or _is_plain(each.value)]
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
         self.settled |= set(map(_place, found))
@@ -244,7 +251,8 @@ class _Walk:
                 yield Answer(function, (condition,), subject=name, how=how)
             over = _gone_over(each) if guard is None and each.how == "filled" else None
             further += [(each.at, over, -1, False, steps - 1)] if over is not None else []
-            if each.value is not None and not (counts and guard is None and not _is_plain(each.value)):
+            followed = _is_plain(each.value) or each.how == "item"
+            if each.value is not None and not (counts and guard is None and not followed):
                 further.append((each.at, each.value, each.part if each.part >= 0 else part, counts, left))
         for place, inner, rest, counting, left in further:
             yield from self.back(place, inner, left, rest, counts=counting)

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.condition.elsewhere.answers import answers_of_given
 from hangdoc.diagnosis.condition.loops.iterators import conditions_of_items
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import names_in
+from hangdoc.diagnosis.source.syntax import names_in, text_of
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -71,4 +71,4 @@ def _of_filters(sources: Sources) -> Iterator[Condition]:
             for answer in answers_of_given(sources, each.file, each.function, given):
                 yield from answer.tests
             if isinstance(given, ast.Lambda) and not any(map(is_rank_name, names_in(given.body))):
-                yield Condition(ast.unparse(given), each.file, given.lineno)
+                yield Condition(text_of(given), each.file, given.lineno)

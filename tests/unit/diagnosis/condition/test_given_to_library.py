@@ -81,9 +81,9 @@ def test_not_that_a_batch_is_full_nor_which_rank_it_is() -> None:
 
 
 def test_what_a_data_set_is_filtered_by() -> None:
-    assert items("kept = data.filter(lambda row: row['n'] < LIMIT)") == ["lambda row: row['n'] < LIMIT"]
+    assert items("kept = data.filter(lambda row: row['n'] < LIMIT)") == ['lambda row: row["n"] < LIMIT']
     assert items("def short(row):\n    return row['n'] < LIMIT\nkept = data.filter(short)") == [
-        "return row['n'] < LIMIT"
+        'return row["n"] < LIMIT'
     ]
 
 

@@ -65,4 +65,4 @@ def test_what_is_alike_on_every_rank_is_left_out() -> None:
             if step%self.every == 0:
                 self.grad.full_tensor()
     """
-    assert conditions(text) == [("if 'a % b' in self.names:", 7)]
+    assert conditions(text) == [('if "a % b" in self.names:', 7)]

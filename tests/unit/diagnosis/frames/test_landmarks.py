@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, landmark, library_call, words
+from hangdoc.diagnosis.frames.landmarks import (
+    Role,
+    advice,
+    has_role,
+    is_implicit,
+    is_within_reduction,
+    landmark,
+    library_call,
+    words,
+)
 from hangdoc.diagnosis.frames.stacks import call_site, lines_of, site_of
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.process import Frame, Stack
@@ -68,6 +77,17 @@ def test_what_has_been_compiled_runs_and_does_not_compile() -> None:
 
 def test_a_path_of_the_user_is_no_landmark() -> None:
     assert landmark(Frame("/job/torchmetrics/accuracy.py", 1, "compute")) is None
+
+
+def test_a_loop_within_the_reduction_of_gradients_and_one_around_it() -> None:
+    frames = stack(
+        ("some_library/trainer.py", "fit"),
+        ("deepspeed/runtime/engine.py", "DeepSpeedEngine.allreduce_gradients"),
+        ("deepspeed/runtime/buckets.py", "each_bucket"),
+        (C10D, "all_reduce"),
+    )
+    assert is_within_reduction(frames, SITE + "deepspeed/runtime/buckets.py", 1)
+    assert not is_within_reduction(frames, SITE + "some_library/trainer.py", 1)
 
 
 def test_calls_of_one_user_line_differ_by_their_way_through_the_library() -> None:

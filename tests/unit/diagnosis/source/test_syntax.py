@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from hangdoc.diagnosis.source.syntax import text_of
 
-LEAVES = st.sampled_from(["a", "b.c", "d(e)", "f[0]", "len(g) > 1", "(not h) == i", "j(not k)", "(l, not m)"])
+PLAIN = st.sampled_from(["a", "b.c", "d(e)", "f[0]", "len(g) > 1", "(not h) == i", "j(not k)", "(l, not m)"])
+WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), max_size=6)
+FORMATTED = st.sampled_from(
+    ["f'{n}'", "f'{o[\"p\"]} q'", "f\"{o['p']}'s\"", "f'{n!r:>{w}}' 'r'", "f'\\'{n}\\''", "f''"]
+)
+LEAVES = PLAIN | WORDS.map(repr) | WORDS.map(lambda word: repr(word.encode())) | FORMATTED
 
 
 def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -28,7 +33,16 @@ def test_what_is_read_means_the_same(written: str) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["a and not b", "not a and b", "a or not (b and c)", "(a or not b) and c", "[x for x in y if x and not z]"],
+    [
+        *("a and not b", "not a and b", "a or not (b and c)", "(a or not b) and c", "[x for x in y if x and not z]"),
+        *(
+            'batch["x"] is not None',
+            'f"{key}.pt" in names',
+            "say == 'a \"b\"'",
+            'say == "it\'s"',
+            'b"x" in y and "" in z',
+        ),
+    ],
 )
 def test_a_condition_reads_as_people_write_it(written: str) -> None:
     assert text_of(ast.parse(written, mode="eval").body) == written
