@@ -1,5 +1,6 @@
 """Rounds of loops: did a side leave early, skip a round, or begin elsewhere, and by which condition?
 
+``executions``        which calls of a rank lie in a loop, and how each execution of it ended
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``loop_exit``         what a side went on with after the last call of the loop that both made
 ``planned_rounds``    how often a library's loop is to go round, by its own values
