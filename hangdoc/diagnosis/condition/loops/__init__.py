@@ -6,6 +6,7 @@
 ``planned_rounds``    how often a library's loop is to go round, by its own values
 ``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends
 ``counted``           a test of what only counts the rounds
+``begun_again``       a library's loop in another one of it, which the others may have begun again
 ``way_out``           the condition at which a side left a loop, and how sure it is that the loop did not end by itself
 ``round_or_loop``, ``inner_loop_left``
                       what comes before the likeliest guard: a round without the call, a loop further in
