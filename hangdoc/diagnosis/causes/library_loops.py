@@ -10,6 +10,7 @@ from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
 from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -23,6 +24,7 @@ from hangdoc.model.process import Frame, Stack
 
 _MOST_STOPS = 3
 """Lines of the user's that may have ended the loop; chosen by hand."""
+_BEGUN_AGAIN = "ranks that have begun the loop again look the same"
 
 
 @cause("HD102", explains=Diverged, order=167)
@@ -43,6 +45,8 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     stops = _guarded_stops(case, _frame(loop))
     other = round_without_call(case, blame, loop, gap)
     fed = fed_by(case) if not stops else Fed()
+    stacks = (gap.mine.stack if gap.mine is not None else (), gap.theirs.stack if gap.theirs is not None else ())
+    again = may_have_begun_again(case, loop, stacks, (culprits, others))
     what: Message = (
         f"left {library}'s loop early" if early else [Verb(culprits, "is", "are"), f" in {library}'s loop longer"]
     )
@@ -62,7 +66,9 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _stopped(left, stops),
         ),
         [_fix(stops, library), other.fix],
-        other.doubt or ("what the loop was given on each rank was not seen" if fed.decided_at else ""),
+        other.doubt
+        or ("what the loop was given on each rank was not seen" if fed.decided_at else "")
+        or (_BEGUN_AGAIN if again else ""),
         fed.decided_at or _decided_at(loop.guard, stops),
         cited(loop.guard, loop.file) if fed.decided_at else None,
     )

@@ -10,6 +10,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.causes.counted import counted_from
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -88,8 +89,10 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else _ITS_FILTER if filtered else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
+    nested = other_loop(case, blame.found.branch_points) if early and not loop.own_arm else OtherLoop()
     if not doubt and out:
         doubt = _doubt_where(case, loop, (left, inside))
+    doubt = doubt or nested.doubt
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
     if counting is None and not (loop.own_arm or out or other.doubt):
         counting = began_elsewhere(case, loop, (left, inside), abs(counts.mine - counts.theirs) if counts else None)
@@ -109,12 +112,14 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [_ended(loop, left, inside), compared(counts), _counters(case, loop)],
             other.why,
             out,
+            nested.why,
             _dropped(dropped),
             counted_from(counting) if counting is not None else "",
         ),
         [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
         doubt,
         dropped[0] if dropped else counting.decided_at if counting is not None else None,
+        nested.at,
     )
 
 

@@ -32,6 +32,7 @@ from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen, flag
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.registered import Filter, registered_on_the_way
 from hangdoc.diagnosis.condition.scores import (
+    BY_RANK,
     OF_LIBRARY,
     PLAIN,
     TOLD,
@@ -234,6 +235,9 @@ def _around_makers(
         for line in registered_on_the_way(sources, ways[side], ways[1 - side], at):
             points = (_scored(sources, values, g, line.frame, side, ranks, outside=False) for g in line.around)
             doubt = "" if line.own else _ANOTHER_HANDLER
+            if line.table:  # its key was set by the rank
+                points = (p and replace(p, rank_like=True, score=BY_RANK) for p in points)
+                doubt = doubt or _ENDED_EARLIER
             known = (replace(p, level=line.level) for p in points if p is not None and p.rank_like)
             found += (replace(p, registered=line.name, doubt=doubt) for p in known)
             if line.filter is not None and _may_filter(values, line.filter, line.frame, sides[1 - side], ranks):

@@ -24,11 +24,11 @@ from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
-from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left
+from hangdoc.diagnosis.condition.loops.executions import is_inside
+from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     fell_out,
     goes_round_alike,
-    is_inside,
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
@@ -83,6 +83,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = _other_arm_first(case, possible, sides[0], now.stack if now is not None else sides[1])
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
+    possible = left_further_in(case, possible)
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
     return [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
 

@@ -7,6 +7,13 @@ gave the library the function, or in that line. Example:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.validate)    # rank 0 waits below validate()
     engine.add_event_handler(Events.ITERATION_COMPLETED(event_filter=spike), self.dump)
 
+A line under no condition goes by what runs its function: the conditions around the calls of that function, or the table
+that it is looked up in. Examples: `if rank == 0: ⏎ attach_validation(engine)`, which registers validate(); and
+
+    PLAN = {"main": [attach_log, attach_validation], "worker": [attach_log]}
+    role = "main" if rank == 0 else "worker"
+    for attach in PLAN[role]:
+
 Only calls that are known to register something count: whoever is given a function may do anything else with it.
 """
 
@@ -14,7 +21,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
@@ -22,6 +29,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.settings import place_of, settings
 from hangdoc.diagnosis.source.sources import Sources, UserCall
 from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, text_of
 from hangdoc.model.process import Frame, Stack
@@ -44,7 +52,8 @@ class Filter:
 class Registered:
     """A line of the user's that registers the handler ``name``. ``around``: the conditions around it, outermost first;
     ``filter``: the filter of events that it gives; ``own``: it names the very function, as `self.name` in the class of
-    the handler, or as the decorator of it; ``level``: the place of the handler on the way."""
+    the handler, or as the decorator of it; ``level``: the place of the handler on the way; ``table``: around it stands
+    the lookup by the rank of the function that registers it."""
 
     name: str
     frame: Frame
@@ -52,6 +61,7 @@ class Registered:
     filter: Filter | None
     own: bool
     level: int
+    table: bool = False
 
 
 def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -> list[Registered]:
@@ -96,7 +106,63 @@ def _registering(sources: Sources, handler: Frame, level: int) -> Iterator[Regis
         seen.add((each.file, line))
         frame = Frame(each.file, line, getattr(each.function, "name", "<module>"))
         around = tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS)
-        yield Registered(name, frame, around, _filter_of(each.call), given == "own", level)
+        found = Registered(name, frame, around, _filter_of(each.call), given == "own", level)
+        run = list(islice(_running(sources, each), _MOST)) if not around and found.filter is None else []
+        yield from (
+            replace(found, frame=f, around=guards, table=table) for f, guards, table in run or [(frame, around, False)]
+        )
+
+
+def _running(sources: Sources, registers: UserCall) -> Iterator[tuple[Frame, tuple[Guard, ...], bool]]:
+    """Where the function runs that the call stands in, with what decides it there, and whether that is a table: each
+    call of it, or where it is looked up. Nothing where it is used in any other way."""
+    name = getattr(registers.function, "name", "")
+    if not name or len(sources.user_definitions(name)) != 1:
+        return
+    calls = sources.user_calls(name)
+    tables = {(file, table): held for file, tree in sources.user_trees() for table, held in _tables_with(tree, name)}
+    uses = {(file, n.lineno, n.col_offset) for file, tree in sources.user_trees() for n in _named(tree, name)}
+    if len(uses) != len(calls) + sum(tables.values()) or any(
+        not isinstance(each.call.func, ast.Name) for each in calls
+    ):
+        return
+    for each in calls:
+        frame = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+        yield frame, tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS), False
+    for file, table in tables:
+        yield from _looked_up_in(sources, file, table, name)
+
+
+def _named(tree: ast.AST, name: str) -> list[ast.Name]:
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+
+
+def _tables_with(tree: ast.AST, function: str) -> Iterator[tuple[str, int]]:
+    """(name, how often it holds it) of the dicts of which some entries, and not all, hold that function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and dotted(node.targets[0]):
+            held = [len(_named(value, function)) for value in node.value.values]
+            if any(held) and not all(held):
+                yield dotted(node.targets[0]), sum(held)
+
+
+def _looked_up_in(
+    sources: Sources, file: str, table: str, name: str
+) -> Iterator[tuple[Frame, tuple[Guard, ...], bool]]:
+    """Each `TABLE[key]` in the file, whose key tests the rank in what it is set to: `attach_log in PLAN[role]`."""
+    seen: set[int] = set()
+    lookups = (n for _, tree in sources.trees(file) for n in ast.walk(tree) if isinstance(n, ast.Subscript))
+    for node in (n for n in lookups if dotted(n.value) == table and isinstance(n.ctx, ast.Load)):
+        key, at = node.slice, place_of(sources, file, node.lineno)
+        if at is None or node.lineno in seen:
+            continue
+        seen.add(node.lineno)
+        values = [key, *(s.value for s in settings(sources, at, key) if s.value is not None)]
+        by_rank = any(pattern("rank_word").search(text_of(value)) for value in values)
+        lines = (key.lineno, key.end_lineno or key.lineno)
+        guard = Guard("expression", key.lineno, f"{name} in {text_of(node)}", True, names_in(key), lines)
+        frame = Frame(file, key.lineno, getattr(at.function, "name", "<module>"))
+        yield frame, (guard,) if by_rank else (), by_rank
 
 
 def _given(sources: Sources, each: UserCall, name: str, owner: tuple[str, int] | None) -> str:

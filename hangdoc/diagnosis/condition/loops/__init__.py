@@ -1,10 +1,12 @@
 """Rounds of loops: did a side leave early, skip a round, or begin elsewhere, and by which condition?
 
+``executions``        which calls of a rank lie in a loop, and how each execution of it ended
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``loop_exit``         what a side went on with after the last call of the loop that both made
 ``planned_rounds``    how often a library's loop is to go round, by its own values
 ``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends
 ``counted``           a test of what only counts the rounds
+``begun_again``       a library's loop in another one of it, which the others may have begun again
 ``way_out``           the condition at which a side left a loop, and how sure it is that the loop did not end by itself
 ``round_or_loop``, ``inner_loop_left``
                       what comes before the likeliest guard: a round without the call, a loop further in

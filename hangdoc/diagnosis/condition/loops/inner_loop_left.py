@@ -10,10 +10,15 @@ left a loop further in. Example, rank 1 at line 2 in the next step, the others i
     4          generate()             # for position in range(longest): …, with a break
 
 gives `for position in range(longest):`, not `if step % cfg.every == 0:`.
+
+Of two loops around the other side's call, the outer one may have ended, or the inner one been left earlier in the last
+round that both were in. Who goes over a list that the program writes out has as many items on every rank: there the
+inner one is likelier. Example: of `for prompt in ["a", "b"]: ⏎ while True: ⏎ step() ⏎ if drawn(): ⏎ break` the `while`.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,10 +29,15 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
+from hangdoc.diagnosis.source.settings import Place, place_of, settings
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
 
+_MOST_STEPS = 4
+"""Names that are followed to what they were set to; chosen by hand."""
 _MOST_CALLS = 256
 """Since the loop was left, looked through; chosen by hand."""
 
@@ -56,6 +66,70 @@ def inner_loop_left(
     alike = (first.file, first.guard.place)
     rest = [p for p in possible if (p.file, p.guard.place) != alike]
     return [*(replace(p, guarded=inside) for p in loops), *rest]
+
+
+def left_further_in(case: Case, possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible``; where its first is a loop over what the program writes out, the loop further in that can end early
+    comes first."""
+    inner = further_in(case, possible) if possible and not possible[0].differs else None
+    if inner is None or not _is_over_written(case.sources, possible[0]):
+        return possible
+    return [inner, *(p for p in possible if p is not inner)]
+
+
+def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """The loop inside of the first of ``points``, a loop, that the side outside may have left early instead."""
+    outer = points[0]
+    if not outer.uneven or outer.of_library or outer.guard.in_header:
+        return None
+    inside = (
+        p for p in points[1:] if p.uneven and not p.of_library and (p.guarded, p.own_arm) == (outer.guarded, False)
+    )
+    inside = (p for p in inside if (p.file, p.guard.place) != (outer.file, outer.guard.place))
+    inside = (p for p in inside if p.level > outer.level or _holds(outer, p))
+    return next((p for p in inside if _can_end_early(case, p)), None)
+
+
+def around_it(points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """The loop around the first of ``points``, a loop, that may have ended instead."""
+    inner = points[0]
+    around = (
+        p for p in points[1:] if p.uneven and not p.of_library and (p.guarded, p.own_arm) == (inner.guarded, False)
+    )
+    around = (p for p in around if (p.file, p.guard.place) != (inner.file, inner.guard.place))
+    return next((p for p in around if p.level < inner.level or _holds(p, inner)), None)
+
+
+def _holds(outer: BranchPoint, inner: BranchPoint) -> bool:
+    same = (outer.file, outer.function) == (inner.file, inner.function)
+    return same and outer.guard.span[0] < inner.guard.line <= outer.guard.span[1]
+
+
+def _is_over_written(sources: Sources, loop: BranchPoint) -> bool:
+    """True for a `for` without a way out, over a list or the like that is written out wherever it comes from."""
+    at = place_of(sources, loop.file, loop.guard.line)
+    if at is None or way_out_guards(at.tree, loop.guard.line):
+        return False
+    lines = {loop.guard.line}
+    over = [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno in lines]
+    over += [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno in lines]
+    return len(over) == 1 and _is_written(sources, at, over[0], _MOST_STEPS)
+
+
+def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> bool:
+    if isinstance(value, ast.List | ast.Tuple | ast.Set):
+        return not any(isinstance(each, ast.Starred) for each in value.elts)
+    kept = kept_by(value) if isinstance(value, ast.Call) else None
+    if kept is not None:
+        return _is_written(sources, at, kept, steps)
+    found = settings(sources, at, value) if steps and isinstance(value, ast.Name | ast.Attribute) else []
+    return bool(found) and all(
+        each.value is not None
+        and each.part < 0
+        and each.how in ("set", "given")
+        and _is_written(sources, each.at, each.value, steps - 1)
+        for each in found
+    )
 
 
 def _at(point: BranchPoint) -> Frame:

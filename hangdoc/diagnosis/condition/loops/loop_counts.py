@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import (
@@ -41,38 +42,9 @@ from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
 
-def runs(tokens: Sequence[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
-    """How many calls each execution of the loop issued; the last one may not be over.
-
-    Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
-    in, in, out, in of a loop → [2, 1].
-    """
-    counts: list[int] = []
-    inside = False
-    for token in tokens:
-        if is_inside(token, point):
-            if not inside:
-                counts.append(0)
-            counts[-1] += site in (None, token.site)
-            inside = True
-        else:
-            inside = False
-    return counts
-
-
 def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
     """Each distinct program of the ranks, once."""
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
-
-
-def is_inside(token: Token, point: BranchPoint) -> bool:
-    """True if the call was made in the body of the guard's statement, or in a function called from there; in the header
-    as well, where each round of the loop begins with a call there."""
-    first, last = point.guard.span
-    first += not point.guard.in_header
-    return any(
-        f.file == point.file and plain(f.function) == point.function and first <= f.line <= last for f in token.stack
-    )
 
 
 def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[Token | None, ...]) -> bool:
@@ -93,7 +65,7 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False
     if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
         return True
-    return not any(_as_often_as_before(program, point, tokens) for program in _programs(case, left))
+    return not any(_as_often_as_before(case, program, point, tokens) for program in _programs(case, left))
 
 
 def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: tuple[int, ...]) -> bool:
@@ -138,9 +110,10 @@ def _are_in_one_round(
     return True
 
 
-def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
+def _as_often_as_before(case: Case, program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
     """True if each execution of the loop made as many calls as the ones before. Example: [4, 4] → True, [4] → False."""
-    counts = runs(_until_left(program.tokens, tokens[1 - loop.guarded], loop), loop)
+    outside = tokens[1 - loop.guarded]
+    counts = runs(since_return(case.sources, loop, _until_left(program.tokens, outside, loop), outside), loop)
     return len(counts) > 1 and len(set(counts)) == 1
 
 

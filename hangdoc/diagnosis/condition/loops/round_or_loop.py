@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     began_same_round,
     goes_round_alike,
     is_in_last_round,
-    is_inside,
     is_over_parts,
 )
 from hangdoc.diagnosis.condition.loops.planned_rounds import plans_rounds_alike

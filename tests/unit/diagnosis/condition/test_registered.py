@@ -59,6 +59,29 @@ def test_what_decides_where_the_handler_runs(text: str, expected: list[str]) -> 
     assert conditions(text) == expected
 
 
+ATTACH = "def attach(engine):\n    engine.add_event_handler(Events.STARTED, dump)\n"
+PLAN = 'PLAN = {"main": [log, attach], "worker": [log]}\n'
+ROLE = 'role = "main" if rank == 0 else "worker"\n'
+LOOKUP = "for each in PLAN[role]:\n    each(engine)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("if rank == 0:\n    attach(engine)", ["if rank == 0:"]),
+        ("if rank == 0:\n    attach(engine)\nattach(other)", []),
+        ("if rank == 0:\n    attach(engine)\nhooks = [attach]", []),
+        ("attach(engine)", []),
+        (PLAN + ROLE + LOOKUP, ["attach in PLAN[role]"]),
+        (PLAN + "role = cfg.role\n" + LOOKUP, []),
+        (PLAN.replace("[log]", "[attach]") + ROLE + LOOKUP, []),
+        (PLAN + ROLE + LOOKUP + "attach(engine)", []),
+    ],
+)
+def test_what_runs_the_function_that_registers_the_handler(text: str, expected: list[str]) -> None:
+    assert conditions(ATTACH + text) == expected
+
+
 def test_nothing_where_the_other_side_is_in_the_handler_as_well() -> None:
     assert conditions(FILTERED, other=(Frame(FILE, 52, "dump"), Frame(LIBRARY, 20, "Engine.fire"), *RUN)) == []
 

@@ -1,0 +1,53 @@
+"""Two loops around one call: the outer one ended, or the inner one was left early in the last round of the outer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.inner_loop_left import around_it, further_in
+from hangdoc.diagnosis.condition.loops.way_out import way_out_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.source.guards import Guard, way_out_guards
+from hangdoc.model.message import Condition, Message
+
+_WHICH = "which of the two loops ended is not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoop:
+    """What else may have ended; empty where one loop explains it. ``at``: what may have decided beside what is shown of
+    the first loop."""
+
+    why: Message = ""
+    doubt: str = ""
+    at: Condition | None = None
+
+
+def other_loop(case: Case, points: Sequence[BranchPoint]) -> OtherLoop:
+    """The other loop around the call inside the first of ``points``, a loop, that would explain it as well.
+
+    Example: of `for batch in loader: ⏎ while True: ⏎ step() ⏎ if small(): ⏎ break`, beside the `for` the `while`.
+    """
+    first, inner, outer = points[0], further_in(case, points), around_it(points)
+    if inner is not None:
+        out = _ways_out(case, inner)
+        if out and set(out) <= set(_ways_out(case, first)):
+            return OtherLoop()  # a `return` leaves both of them
+        only = out[0] if len(out) == 1 else inner.guard
+        left: Message = [", at ", cited(only, inner.file)] if only is not inner.guard else ""
+        said: Message = ["or ", cited(inner.guard, inner.file), " within it was left early", left]
+        return OtherLoop(said, _WHICH, cited(only, inner.file))
+    if outer is None:
+        return OtherLoop()
+    out = _ways_out(case, first) if way_out_of(case, first) is None else []
+    where = cited(outer.guard, outer.file)
+    return OtherLoop(["or ", where, " around it ended"], _WHICH, cited(out[0], first.file) if len(out) == 1 else where)
+
+
+def _ways_out(case: Case, loop: BranchPoint) -> list[Guard]:
+    tree = case.sources.function(loop.file, loop.guard.line)
+    found = way_out_guards(tree, loop.guard.line) if tree is not None else []
+    return list({guard.place: guard for guard in found}.values())

@@ -1,0 +1,61 @@
+"""Of two loops around one call, the outer one may have ended, or the inner one been left early."""
+
+from __future__ import annotations
+
+from made_calls import Made, made_calls
+
+from hangdoc.diagnosis import diagnose
+from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.kinds import Confidence
+
+DECODE = """
+class Batch:
+    def __init__(self, prompts):
+        self.prompts = prompts
+
+    def run(self):
+        for prompt in self.prompts:
+            while len(prompt) < self.longest:
+                dist.all_reduce(x)
+                if draw() in self.stops:
+                    {way}
+        dist.barrier()
+
+
+def main():
+    Batch({prompts}).run()
+"""
+REDUCE: Made = ("all_reduce", [(8, "run"), (15, "main")])
+BARRIER: Made = ("barrier", [(11, "run"), (15, "main")])
+
+
+def diagnosed(prompts: str, way: str = "break") -> Diagnosis:
+    calls = {rank: [REDUCE] * (3 if rank == 2 else 4) + [BARRIER] * (rank == 2) for rank in range(4)}
+    found = diagnose(made_calls(DECODE.format(prompts=prompts, way=way), calls, {}))
+    assert found.cause is not None
+    assert (found.cause.code, found.culprits) == ("HD102", (2,))
+    return found
+
+
+def conditions(found: Diagnosis) -> list[str]:
+    assert found.divergence is not None
+    branch = found.divergence.branch
+    return [branch.condition, *(each.condition for each in branch.answers)] if branch is not None else []
+
+
+def test_the_inner_loop_where_the_outer_one_is_over_what_is_written_out() -> None:
+    found = diagnosed('["a", "b"]')
+    assert conditions(found) == ["while len(prompt) < self.longest:", "if draw() in self.stops:"]
+    assert "Or `for prompt in self.prompts:` (train.py:6) around it ended" in found.why
+    assert found.confidence == Confidence.LIKELY
+
+
+def test_the_outer_loop_where_each_rank_may_have_its_own_items() -> None:
+    found = diagnosed("mine(rank)")
+    assert conditions(found) == ["for prompt in self.prompts:", "if draw() in self.stops:"]
+    assert "within it was left early, at `if draw() in self.stops:`" in found.why
+    assert found.confidence == Confidence.LIKELY
+
+
+def test_what_leaves_both_loops_is_no_story_of_its_own() -> None:
+    assert "within it" not in diagnosed("mine(rank)", "return").why
