@@ -119,7 +119,7 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
             yield node.value  # what a call's argument is set by
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
             yield without_wrappers(node.iter)
-        elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and holds(node, line):
+        elif isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return) and holds(node, line):
             yield from _keys_within(node.value, line)
             yield from _tests_within(node.value, line)
             if isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
