@@ -212,8 +212,8 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[An
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
-    """The divergence with the tests by which functions answer that its condition asks; then each condition that may have
-    decided in its place, with what that one asks. Three such tests in all."""
+    """The divergence with the tests by which functions answer that its condition asks; then each condition that may
+    have decided in its place, with what that one asks. Three such tests in all."""
     branch = found.branch if found is not None else None
     if found is None or branch is None:
         return found
