@@ -81,7 +81,7 @@ CHOSEN = {
     "a name": "    kind = Saver if rank == 0 else Quiet\n    return kind(path)",
     "a return": "    if rank == 0:\n        return Saver\n    return Quiet",
     "an argument": "    return make(Saver if rank == 0 else Quiet, path)",
-    "a list": "    kinds = [Quiet]\n    if rank == 0:\n        kinds.append(Saver)\n    return [k(path) for k in kinds]",
+    "a list": "    kinds = [Quiet]\n    if rank == 0:\n        kinds.append(Saver)\n    return [k() for k in kinds]",
 }
 CLASSES = """
 class Quiet:
