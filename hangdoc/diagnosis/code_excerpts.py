@@ -62,8 +62,10 @@ def code_excerpts(
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(case, blame, divergence, around)
     of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
-    of_branch = [*_of_the_branch(case, blame, divergence), *_of_the_answers(divergence)]
-    for note in [*of_branch, *of_sides, *of_ranks]:
+    of_answers = list(_of_the_answers(divergence))
+    own = next((i for i, note in enumerate(of_answers) if note.said == _ONE_OF_THESE), len(of_answers))
+    of_branch = [*_of_the_branch(case, blame, divergence), *of_answers[:own]]
+    for note in [*of_branch, *of_sides, *of_ranks, *of_answers[own:]]:
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
@@ -100,10 +102,10 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     """The tests by which functions answer that the condition asks, and what may have decided in its place."""
     branch = divergence.branch if divergence is not None else None
     answers = branch.answers if branch is not None else ()
-    if branch is not None and any(not each.function for each in answers):
-        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
     for each in answers:
         yield _Note(each.file, each.line, _said_of(each))
+    if branch is not None and any(not each.function for each in answers):
+        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
 
 
 def _said_of(answer: BranchAnswer) -> str:

@@ -86,9 +86,10 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
         if point is not None
         else said
     )
-    more = [Condition(each.guard.condition, each.file, each.guard.line) for each in ways[1:]]
-    also = tuple(BranchAnswer("", each.file, each.line, each.source) for each in (*more, named.or_at) if each)
-    return Divergence(sides, replace(branch, answers=also) if branch is not None else None)
+    also = ways[1:] or (also_on_the_way(found.branch_points) if named.decided_at is None else [])
+    more = [Condition(each.guard.condition, each.file, each.guard.line) for each in also]
+    or_at = tuple(BranchAnswer("", each.file, each.line, each.source) for each in (*more, named.or_at) if each)
+    return Divergence(sides, replace(branch, answers=tuple(dict.fromkeys(or_at))) if branch is not None else None)
 
 
 def _as_cited(cited: Condition) -> Branch:

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
-from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
 from hangdoc.diagnosis.condition.loops.executions import is_inside
@@ -212,17 +212,32 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[An
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
-    """The divergence with the tests by which functions answer that its condition asks."""
-    if found is None or found.branch is None:
+    """The divergence with the tests by which functions answer that its condition asks; then each condition that may
+    have decided in its place, with what that one asks. Three such tests in all."""
+    branch = found.branch if found is not None else None
+    if found is None or branch is None:
         return found
-    by = tuple(
-        BranchAnswer(answer.function, test.file, test.line, test.source, answer.subject)
-        for answer in _answers(case, found.branch.file, found.branch.line, found.branch)
-        for test in answer.tests
-    )
+    by = _decided_by(_answers(case, branch.file, branch.line, branch))
+    known = {(branch.file, branch.line), *((each.file, each.line) for each in (*branch.answers, *by))}
+    left = MOST_TESTS - len(by)
     told = {(each.file, each.line) for each in by}
-    alone = tuple(each for each in found.branch.answers if each.function or (each.file, each.line) not in told)
-    return replace(found, branch=replace(found.branch, answers=(*alone, *by)))
+    for other in branch.answers:
+        if not other.function and (other.file, other.line) in told:
+            continue
+        more = _decided_by(_answers(case, other.file, other.line, None))
+        more = [each for each in more if (each.file, each.line) not in known][: max(0, left)]
+        known |= {(each.file, each.line) for each in more}
+        left -= len(more)
+        by += [other, *more]
+    return replace(found, branch=replace(branch, answers=tuple(by)))
+
+
+def _decided_by(found: list[Answer]) -> list[BranchAnswer]:
+    return [
+        BranchAnswer(answer.function, test.file, test.line, test.source, answer.subject)
+        for answer in found
+        for test in answer.tests
+    ]
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:

@@ -6,6 +6,7 @@
 ``candidates``        every guard at which the two stacks can have diverged
 ``last_round``        those of a side that is in a later round than the other
 ``scores``            how likely each of them is, by its kind, its names and its values
+``decided_by_rank``   of several of them, the one that the rank decides some steps back
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
 ``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first

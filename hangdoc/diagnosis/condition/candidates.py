@@ -228,10 +228,13 @@ def _around_makers(
     """
     found: list[BranchPoint] = []
     for side in (0, 1):
+        makers: dict[str, list[list[BranchPoint]]] = {}
         for made in made_on_the_way(sources, ways[side], ways[1 - side], at):
             points = (_scored(sources, values, g, made.frame, side, ranks, outside=False) for g in made.guards)
-            known = (replace(p, level=made.level, made=made.name) for p in points if p is not None and p.rank_like)
-            found += known
+            around = [replace(p, level=made.level, made=made.name) for p in points if p is not None and p.rank_like]
+            makers.setdefault(made.name, []).append(around)
+        # One that is made anywhere else may be the one.
+        found += [p for lines in makers.values() if all(lines) for around in lines for p in around]
         for line in registered_on_the_way(sources, ways[side], ways[1 - side], at):
             points = (_scored(sources, values, g, line.frame, side, ranks, outside=False) for g in line.around)
             doubt = "" if line.own else _ANOTHER_HANDLER

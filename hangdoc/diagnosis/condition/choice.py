@@ -17,6 +17,7 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
@@ -85,7 +86,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     possible = left_further_in(case, possible)
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
-    return [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
+    possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
+    return rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

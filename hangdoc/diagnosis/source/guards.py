@@ -347,22 +347,25 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
     """
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
     calls = {n for n in calls if dotted(n.func) not in names("makes_a_value")} or calls
-    # If a name picks some of them, only the conditions around these count.
-    calls = {n for n in calls if last_name(n.func) in called} or calls
+    # If a name picks some of them, only the conditions around these count; else those around the name itself, which is
+    # called later.
+    chosen: set[ast.AST] = {n for n in calls if last_name(n.func) in called}
+    chosen = chosen or {n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in called and holds(n, line)}
+    reached = chosen or {*calls}
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
-            found += _around_arm(node, calls, depth)
+            found += _around_arm(node, reached, depth)
         elif isinstance(node, ast.BoolOp):
-            found += _before_operand(node, calls, depth)
+            found += _before_operand(node, reached, depth)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            found += _in_comprehension(node, calls, depth)
+            found += _in_comprehension(node, reached, depth)
         elif isinstance(node, ast.Call):
-            found += _asked_of_each(node, calls, depth)
+            found += _asked_of_each(node, reached, depth)
     return found
 
 
-def _asked_of_each(node: ast.Call, calls: set[ast.Call], depth: int) -> list[Guard]:
+def _asked_of_each(node: ast.Call, calls: set[ast.AST], depth: int) -> list[Guard]:
     """What ends `any(check(x) for x in xs)` before the last item: that it is True already; of `all`, that it is not."""
     each = node.args[0] if len(node.args) == 1 and dotted(node.func) in ("any", "all") else None
     if not isinstance(each, ast.GeneratorExp) or not calls or not calls <= set(ast.walk(each.elt)):
@@ -371,7 +374,7 @@ def _asked_of_each(node: ast.Call, calls: set[ast.Call], depth: int) -> list[Gua
     return [_guard("expression", node, f"{asked}{text_of(each)}", asked == "all", each.elt, depth)]
 
 
-def _around_arm(node: ast.IfExp, calls: set[ast.Call], depth: int) -> list[Guard]:
+def _around_arm(node: ast.IfExp, calls: set[ast.AST], depth: int) -> list[Guard]:
     """The condition of `call() if x else None`; none where both arms call, so that either may be meant."""
     arms = [(taken, calls.isdisjoint(ast.walk(arm))) for arm, taken in ((node.body, True), (node.orelse, False))]
     if not any(idle for _, idle in arms):
@@ -380,7 +383,7 @@ def _around_arm(node: ast.IfExp, calls: set[ast.Call], depth: int) -> list[Guard
     return [_guard("expression", node, text, taken, node.test, depth) for taken, idle in arms if not idle]
 
 
-def _before_operand(node: ast.BoolOp, calls: set[ast.Call], depth: int) -> list[Guard]:
+def _before_operand(node: ast.BoolOp, calls: set[ast.AST], depth: int) -> list[Guard]:
     """The operands before the call in `x and y and call()`, which decide whether it is evaluated."""
     at = next((i for i, value in enumerate(node.values) if not calls.isdisjoint(ast.walk(value))), 0)
     if not at:
@@ -390,7 +393,7 @@ def _before_operand(node: ast.BoolOp, calls: set[ast.Call], depth: int) -> list[
 
 
 def _in_comprehension(
-    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, calls: set[ast.Call], depth: int
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, calls: set[ast.AST], depth: int
 ) -> list[Guard]:
     """The loops and conditions that decide whether a comprehension's element is computed."""
     elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]

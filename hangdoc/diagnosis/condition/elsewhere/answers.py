@@ -119,9 +119,9 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
             yield node.value  # what a call's argument is set by
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
             yield without_wrappers(node.iter)
-        elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and holds(node, line):
+        elif isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return) and holds(node, line):
             yield from _keys_within(node.value, line)
-            yield from _tests_within(node.value, line)
+            yield from tests_within(node.value, line)
             if isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
                 given = (*node.value.args, *(each.value for each in node.value.keywords))
                 yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
@@ -135,7 +135,7 @@ def _keys_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
             yield from [table.slice] if isinstance(table, ast.Subscript) else []
 
 
-def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
+def tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
     """The tests of `ready() and sync()` and of `[sync(x) for x in xs if x.ready()]`, which have no statement of their
     own."""
     nodes = list(ast.walk(value)) if value is not None else []

@@ -7,7 +7,8 @@ The call is made in one hook and the reduction runs in another, so no stack show
         if positive.any():
             self.log("recall", recall, sync_dist=True)    # a rank without positives reduces one value less
 
-A dictionary that is logged says as much by its keys: `log_dict({k: v for k, v in scores.items() if seen[k]}, …)`.
+A dictionary that is logged says as much by its keys: `log_dict({k: v for k, v in scores.items() if seen[k]}, …)`; and
+so does one that a loop goes over to log its items, with a key for whatever a rank saw: `self.errors[name] += error`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, target_text, text_of
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -48,9 +50,52 @@ def _of_call(sources: Sources, file: str, tree: ast.AST, call: ast.Call) -> Iter
     """The conditions around the call, and those that decide the keys of what it logs."""
     yield from _around(file, tree, call.lineno)
     function = enclosing_function(tree, call.lineno)
-    loops = (n for n in ast.walk(function) if isinstance(n, ast.For) and call in ast.walk(n))
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and call in ast.walk(n)]
+    for loop in loops:
+        yield from _over_what_was_seen(sources, file, tree, loop)
     for given in [*call.args, *(loop.iter for loop in loops)]:
         yield from _of_keys(sources, file, function, given)
+
+
+def _over_what_was_seen(sources: Sources, file: str, tree: ast.AST, loop: ast.For) -> Iterator[Condition]:
+    """A loop over an attribute that has a key for whatever a rank saw, and the line that gives it one.
+
+    Example: `for name, errors in sorted(self.errors.items()):`, and `self.errors[SOURCES[s]].append(error)`.
+    """
+    over = loop.iter
+    while isinstance(over, ast.Call) and (kept := kept_by(over)) is not None:
+        over = kept
+    if not isinstance(over, ast.Attribute) or is_over_fixed(sources, tree, loop.lineno):
+        return
+    filled = [each for place in sources.user_trees() for each in _keyed_by_data(sources, *place, over.attr)]
+    if filled:
+        yield Condition(f"for {target_text(loop.target)} in {text_of(loop.iter)}:", file, loop.lineno)
+        yield filled[0]
+
+
+def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Iterator[Condition]:
+    """The lines `X.NAME[key] = …`, `X.NAME[key] += …` and `X.NAME[key].append(…)` with a key that is no constant and
+    that no loop over fixed ones gives."""
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value] if node.func.attr in names("leaves_more") else []
+        for key in (t.slice for t in targets if isinstance(t, ast.Subscript) and last_name(t.value) == name):
+            if isinstance(node, ast.stmt | ast.expr) and _of_data(sources, tree, node.lineno, key):
+                yield Condition(text_of(node), file, node.lineno)
+
+
+def _of_data(sources: Sources, tree: ast.AST, line: int, key: ast.expr) -> bool:
+    """True if an item of a loop is in the key, and the loop does not go over what the program has written out."""
+    asked = {each.id for each in ast.walk(key) if isinstance(each, ast.Name)}
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and holds(n, line)]
+    giving = [n for n in loops if asked & {each.id for each in ast.walk(n.target) if isinstance(each, ast.Name)}]
+    fixed = (is_over_fixed(sources, tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
+    return bool(giving) and not any(fixed)
 
 
 def _around(file: str, tree: ast.AST, line: int) -> Iterator[Condition]:

@@ -6,6 +6,9 @@ around the line that made the object, or around the call of the function that di
     if rank == 0:
         callbacks.append(Saver(path))    # rank 0 waits in Saver.on_step_end(), below fit()
     fit(callbacks)
+
+A class may be chosen before it is called: `kind = Saver if rank == 0 else Quiet ⏎ kind(path)`. Where no line calls it
+by its name, the conditions around every line that names it are these.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
 from hangdoc.model.process import Frame, Stack
 
 
@@ -38,10 +42,10 @@ def made_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -> list
     Both are outermost first. Nothing is said of a class that the other side is in too, or that some line makes under
     no condition. Example: as above → line 2, under `if rank == 0:`.
     """
-    theirs = {class_of(frame) for frame in other}
+    theirs = {class_of(frame) or _class_around(sources, frame) for frame in other}
     found: list[Made] = []
     for level, frame in enumerate(way[at:], at):
-        name = class_of(frame)
+        name = class_of(frame) or _class_around(sources, frame)
         if not name or name in theirs:
             continue
         theirs.add(name)
@@ -56,6 +60,17 @@ def class_of(frame: Frame) -> str:
     return "" if owner.startswith("<") else owner
 
 
+def _class_around(sources: Sources, frame: Frame) -> str:
+    """The class of the user's method that holds the frame's line, where its name does not say it: calls are recorded
+    with plain names."""
+    for file, method in sources.user_definitions(frame.function):
+        if file != frame.file or not holds(method, frame.line):
+            continue
+        owners = (n for _, t in sources.trees(file) for n in ast.walk(t) if isinstance(n, ast.ClassDef))
+        return next((owner.name for owner in owners if any(each.lineno == method.lineno for each in owner.body)), "")
+    return ""
+
+
 _MOST_CALLERS = 3
 """Functions through which the line that makes an object is followed outwards; chosen by hand."""
 
@@ -68,7 +83,7 @@ def _makers(
 
     Example: `def attach(engine): Average().attach(engine)`, and `if rank == 0: attach(trainer)` → that `if`.
     """
-    for frame, around in list(_calls(sources, name)):
+    for frame, around in list(_calls(sources, name)) or list(_choices(sources, name)):
         function = frame.function
         outer = []
         if not around and not function.startswith("<") and function not in seen and len(seen) < _MOST_CALLERS:
@@ -90,5 +105,54 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
             function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
             if function == name:
                 continue
-            around = guards(tree, node.lineno, frozenset({name}))
-            yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)
+            yield Frame(file, node.lineno, function), _conditions(tree, node.lineno, name)
+
+
+def _conditions(tree: ast.AST, line: int, name: str) -> tuple[Guard, ...]:
+    """The conditions around that name in the line; not `if __name__ == "__main__":`, which every rank passes."""
+    around = guards(tree, line, frozenset({name}))
+    return tuple(g for g in around if g.kind in CONDITIONS and g.names != ("__name__",))
+
+
+def _choices(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
+    """(the line, the conditions around it) of each line of the user's code that hands a class of that name on, for
+    others to call: `kind = Saver if rank == 0 else Quiet`, `return Saver`, `make(Saver)`. None of a class that others
+    inherit from: their objects run its methods, too."""
+    if not sources.user_classes(name) or _is_base(sources, name):
+        return
+    seen: set[tuple[str, int]] = set()
+    for file, tree in sources.user_trees():
+        only_named = set(_only_named(tree))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Name) or node.id != name or node in only_named or (file, node.lineno) in seen:
+                continue
+            seen.add((file, node.lineno))
+            function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
+            yield Frame(file, node.lineno, function), _conditions(tree, node.lineno, name)
+
+
+def _is_base(sources: Sources, name: str) -> bool:
+    owners = (n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+    return any(last_name(base) == name for owner in owners for base in owner.bases)
+
+
+def _only_named(tree: ast.AST) -> Iterator[ast.AST]:
+    """The names in a tree that hand nothing on: in annotations, bases and tests, and before a dot."""
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        if isinstance(node, ast.ClassDef):
+            parts = [*node.bases]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            parts = [node.returns]
+        elif isinstance(node, ast.arg | ast.AnnAssign):
+            parts = [node.annotation]
+        elif isinstance(node, ast.ExceptHandler):
+            parts = [node.type]
+        elif isinstance(node, ast.Attribute):
+            parts = [node.value]
+        elif isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and last_name(node.func) in names("names_a_class"):
+            parts = [*node.args]
+        for part in parts:
+            yield from ast.walk(part) if part is not None else ()

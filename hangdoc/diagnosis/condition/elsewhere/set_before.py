@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, tests_within
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
@@ -110,6 +110,8 @@ def _asked_at(at: Place, line: int) -> Iterator[ast.expr]:
             yield node.iter
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
             yield node.value
+        elif isinstance(node, ast.Expr | ast.AugAssign):
+            yield from tests_within(node.value, line)
     for node in ast.walk(at.tree):
         if isinstance(node, ast.Match) and any(case.pattern.lineno == line for case in node.cases):
             yield node.subject

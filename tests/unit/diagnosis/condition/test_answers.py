@@ -409,3 +409,14 @@ def test_what_filter_is_given() -> None:
             save(name)
     """
     assert told(program, 5) == {"worth": [(2, "return table[name].size >= SMALL")]}
+
+
+def test_a_property_before_a_call_whose_result_is_added() -> None:
+    program = """
+    def report(self, step):
+        self.lines += self.active and self.emit(step)
+    @property
+    def active(self):
+        return self.rank in self.wanted
+    """
+    assert told(program, 2) == {"active": [(5, "return self.rank in self.wanted")]}

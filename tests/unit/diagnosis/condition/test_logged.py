@@ -70,3 +70,29 @@ def test_the_keys_of_a_dictionary(made: str, call: str) -> None:
 
 def test_too_many_say_nothing() -> None:
     assert conditions("".join(f'if seen[{n}]:\n    self.log("r", r, sync_dist=True)\n' for n in range(3))) == []
+
+
+LOOP = """
+class Mixture:
+    def validation_step(self, batch):
+        for error, s in zip(errors, {over}):
+            self.errors[{key}].append(error)
+    def on_validation_epoch_end(self):
+        for name, errors in sorted(self.errors.items()):
+            self.log(name, mean(errors), sync_dist=True)
+"""
+
+
+def test_a_loop_over_what_the_rank_has_seen() -> None:
+    found = conditions(LOOP.format(over="source.tolist()", key="SOURCES[s]"))
+    assert found == [
+        ("for name, errors in sorted(self.errors.items()):", 6),
+        ("self.errors[SOURCES[s]].append(error)", 4),
+    ]
+
+
+@pytest.mark.parametrize(("over", "key"), [("rows", "'all'"), ("rows", "self.stage")])
+def test_a_loop_over_what_every_rank_has_the_keys_of(over: str, key: str) -> None:
+    assert conditions(LOOP.format(over=over, key=key)) == []
+    fixed = LOOP.replace("error, s in zip(errors, {over})", "s in SOURCES").format(over=over, key="s")
+    assert conditions(fixed) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
@@ -73,3 +75,48 @@ def test_the_class_of_a_method():
     names = {"Saver.save": "Saver", "Outer.Saver.save": "Saver", "save": "", "main.<locals>.Saver.save": "Saver"}
     names |= {"Saver.save.<locals>.inner": "", "Saver.save.<locals>.<lambda>": ""}
     assert {name: class_of(Frame(FILE, 1, name)) for name in names} == names
+
+
+CHOSEN = {
+    "a name": "    kind = Saver if rank == 0 else Quiet\n    return kind(path)",
+    "a return": "    if rank == 0:\n        return Saver\n    return Quiet",
+    "an argument": "    return make(Saver if rank == 0 else Quiet, path)",
+    "a list": "    kinds = [Quiet]\n    if rank == 0:\n        kinds.append(Saver)\n    return [k() for k in kinds]",
+}
+CLASSES = """
+class Quiet:
+    def after(self):
+        pass
+
+class Saver(Quiet):
+    def after(self):
+        dist.barrier()
+"""
+
+
+def chosen(body: str, more: str = "") -> list[str]:
+    """The conditions on which rank 0 is in the Saver, whose method is recorded with its plain name."""
+    text = f"def choose(rank, path):\n{body}\n{CLASSES}{more}"
+    line = text.splitlines().index("        dist.barrier()") + 1
+    sources = Sources((SourceText(FILE, "<module>", 1, text),))
+    within = Frame(FILE, line, "after"), Frame(LIBRARY, 9, "Trainer.fit"), Frame(FILE, 80, "main")
+    return [p.guard.condition.rstrip(":") for p in diverging(sources, within, STEP) if p.made == "Saver"]
+
+
+@pytest.mark.parametrize("body", CHOSEN.values(), ids=CHOSEN)
+def test_a_class_that_is_chosen_before_it_is_called(body: str) -> None:
+    assert chosen(body) == ["if rank == 0"]
+
+
+def test_a_test_of_the_class_or_an_annotation_chooses_nothing() -> None:
+    harmless = "\ndef show(saver: Saver) -> None:\n    print(isinstance(saver, Saver))\n"
+    assert chosen(CHOSEN["a name"], harmless) == ["if rank == 0"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["\nEVERYWHERE = Saver\n", "\nclass Twice(Saver):\n    pass\n", "\nif verbose:\n    saver = Saver(path)\n"],
+    ids=["named elsewhere", "inherited", "made elsewhere"],
+)
+def test_a_class_that_others_may_have_as_well_says_nothing(more: str) -> None:
+    assert chosen(CHOSEN["a name"], more) == []
