@@ -359,11 +359,14 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
             f"give each process a RANK of its own, from 0 to {size - 1}",
         )
     started = start_of_ranks(case)
-    line, decided = started if started is not None else (None, [])
-    starts: Message = [
-        ["the program starts a rank at ", place(line)],
-        [", and ", Joined(decided, " and "), " decides which"] if decided else "",
-    ]
+    decided = started.under if started is not None else []
+    starts: Message = ""
+    if started is not None:
+        what, which = ("its ranks", "how many") if started.several else ("a rank", "which")
+        starts = [
+            [f"the program starts {what} at ", place(started.at)],
+            [", and ", Joined(decided, " and "), f" decides {which}"] if decided else "",
+        ]
     return Finding(
         "HD301",
         sentence(
@@ -375,7 +378,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
                 f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} ",
                 [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
             ],
-            starts if line is not None else "",
+            starts,
         ),
         ["start ", Ranks(absent), f" as well, or set the world size to {len(present)}"],
         decided_at=decided[-1] if decided else None,
