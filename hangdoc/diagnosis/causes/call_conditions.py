@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.context import Case
@@ -16,7 +16,7 @@ from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name
 from hangdoc.diagnosis.state.unseen import started_by_program
-from hangdoc.model.message import Condition
+from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
 _MAIN = "__name__"
@@ -73,6 +73,13 @@ class Start:
     at: Frame
     under: list[Condition]
     several: bool = False
+
+    @property
+    def text(self) -> Message:
+        """'the program starts its ranks at run.py:9, and `if d.idle()` (run.py:7) decides how many'."""
+        what, which = ("its ranks", "how many") if self.several else ("a rank", "which")
+        decided: Message = [", and ", Joined(self.under, " and "), f" decides {which}"] if self.under else ""
+        return [f"the program starts {what} at ", place(self.at), decided]
 
 
 def start_of_ranks(case: Case) -> Start | None:
