@@ -9,9 +9,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.source.locks import tries_for_new_file
+from hangdoc.diagnosis.source.locks import lets_go, tries_for_new_file
 from hangdoc.model.kinds import GONE, ActivityKind, Confidence
-from hangdoc.model.process import Frame, OpenFile
+from hangdoc.model.process import Frame, OpenFile, Stack
 from hangdoc.model.wording import ranks_text
 
 
@@ -39,7 +39,7 @@ def left_lock(case: Case) -> Blame[LeftLock] | None:
     if not past:
         return None
     first, way = past[0], user_stack(case.activities[trying[0]].stack)
-    found = LeftLock(trying, way[1] if len(way) > 1 and way[1].function != "<module>" else way[0])
+    found = LeftLock(trying, _asks_for_it(case, way))
     if len(past) > 1:
         sure = f"{ranks_text(past)} are past that line; the last of them to take the lock left it there"
         return Blame(found, (first,), tuple((rank,) for rank in past if rank != first), sure=sure)
@@ -48,6 +48,14 @@ def left_lock(case: Case) -> Blame[LeftLock] | None:
         return Blame(found, (first,), (trying,), sure=sure)
     sure = f"rank {first} alone is past the line that takes the lock"
     return Blame(found, (first,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _asks_for_it(case: Case, way: Stack) -> Frame:
+    """The line of the function that tries where it also lets the lock go, as one of a library's lock does; else that of
+    its caller."""
+    if len(way) < 2 or way[1].function == "<module>" or lets_go(way[0], case.sources):
+        return way[0]
+    return way[1]
 
 
 def lock_files(case: Case, rank: int) -> tuple[OpenFile, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
-from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.causes.phrases import cited, place
+from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
@@ -14,7 +16,7 @@ from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name
 from hangdoc.diagnosis.state.unseen import started_by_program
-from hangdoc.model.message import Condition
+from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
 _MAIN = "__name__"
@@ -63,12 +65,30 @@ def started_under(sources: Sources, at: Frame, stack: Stack, kinds: tuple[str, .
     return []
 
 
-def start_of_ranks(case: Case) -> tuple[Frame, list[Condition]] | None:
-    """(the line at which the program starts a rank, the conditions or else the loop under which it does); None where
-    no program of the user's started them, or its source has several such lines or none.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The program starts ranks ``at`` that line. ``under``: the conditions or else the loop around it, or, where one
+    call starts ``several``, what decides how many."""
 
-    Example: `for part in parts: ⏎ if not part.files: ⏎ continue ⏎ Process(target=train, args=(part,)).start()` → the
-    fourth line, and `if not part.files:`.
+    at: Frame
+    under: list[Condition]
+    several: bool = False
+
+    @property
+    def text(self) -> Message:
+        """'the program starts its ranks at run.py:9, and `if d.idle()` (run.py:7) decides how many'."""
+        what, which = ("its ranks", "how many") if self.several else ("a rank", "which")
+        decided: Message = [", and ", Joined(self.under, " and "), f" decides {which}"] if self.under else ""
+        return [f"the program starts {what} at ", place(self.at), decided]
+
+
+def start_of_ranks(case: Case) -> Start | None:
+    """Where the program starts its ranks; None where no program of the user's started them, or its source has several
+    such lines or none.
+
+    Examples: `for part in parts: ⏎ if not part.files: ⏎ continue ⏎ Process(target=train, args=(part,)).start()` → the
+    fourth line, under `if not part.files:`; `free = [d for d in devices if d.idle()] ⏎ spawn(train, nprocs=len(free))`
+    → the second line, by `if d.idle()`.
     """
     launcher = started_by_program(case.job)
     main = launcher.last.main if launcher is not None and launcher.last is not None else None
@@ -76,20 +96,23 @@ def start_of_ranks(case: Case) -> tuple[Frame, list[Condition]] | None:
     files = {frame.file for frame in stack}
     calls = case.sources.user_calls(*names("starts_rank"), "start")
     found = {
-        Frame(each.file, each.call.lineno, function_name(each.function, each.call.lineno)): last_name(each.call.func)
+        Frame(each.file, each.call.lineno, function_name(each.function, each.call.lineno)): each
         for each in calls
         if each.file in files and (last_name(each.call.func) != "start" or not _has_arguments(each.call))
     }
     # `Process(…)` comes before the `.start()` of what it makes, which a class of the program's own alone has.
-    made = [frame for frame, name in found.items() if name != "start"] or list(found)
+    made = [frame for frame, each in found.items() if last_name(each.call.func) != "start"] or list(found)
     if len(made) != 1:
         return None
+    count = next((word.value for word in found[made[0]].call.keywords if word.arg in names("counts_ranks")), None)
+    if count is not None:  # it has run, so nothing around it has kept a rank from its start
+        return Start(made[0], items_of_value(case.sources, made[0].file, found[made[0]].function, count), several=True)
     conditions = [
         each
         for each in conditions_of_call(case.sources, made[0], stack)
         if not pattern("same_everywhere").search(each.source)
     ]
-    return made[0], conditions or conditions_of_call(case.sources, made[0], stack, ("loop",))[-1:]
+    return Start(made[0], conditions or conditions_of_call(case.sources, made[0], stack, ("loop",))[-1:])
 
 
 def _has_arguments(call: ast.Call) -> bool:

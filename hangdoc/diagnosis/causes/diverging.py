@@ -9,6 +9,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import has_namesakes, item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
+from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
@@ -25,7 +26,7 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
@@ -114,12 +115,9 @@ def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Mes
         return None
     sides = gap.mine.stack, gap.theirs.stack
     ranks = Ranks(blame.culprits), Ranks(others_of(case, blame))
-    looked_up = dispatched(case.sources, sides)
+    looked_up = looked_up_on_one_side(case.sources, sides, (blame.culprits, others_of(case, blame)))
     if looked_up is not None:
-        ran: Message = [looked_up.call, f" looks up what it runs: it ran {looked_up.function}() on "]
-        return [ran, ranks[looked_up.side], ", and may have run another function on ", ranks[1 - looked_up.side]], (
-            looked_up.call
-        )
+        return looked_up
     others = other_items(case.sources, sides)
     if others is None:
         return None

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.forked_lock import who_held_it
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
+from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
@@ -42,6 +43,8 @@ _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
+_MOST_WAYS_OUT = 2
+"""Of a loop; more of them are no reason any more. Chosen by hand."""
 _MOST_STACKS = 8
 """Stacks of a rank that are asked; chosen by hand."""
 
@@ -125,6 +128,9 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     raised = _raised_before(sources, places[0], all_round=method == "put")
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
+    left = [] if runs else leading_out(sources, places[0])
+    if 0 < len(left) <= _MOST_WAYS_OUT:
+        return [call, "; ", Joined(left, " or "), " leads out of the loop around it"]
     started = [] if runs else started_under(sources, places[0], stack)
     return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
 

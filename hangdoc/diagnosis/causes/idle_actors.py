@@ -7,11 +7,13 @@ import ast
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, text_of
 from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence
@@ -67,7 +69,7 @@ def _called(case: Case, step: str) -> tuple[Frame, list[Condition]] | None:
     tree = case.sources.function(at.file, at.line)
     around = guards(tree, at.line, frozenset({"remote"})) if tree is not None else []
     deciding = [cited(guard, at.file) for guard in around if guard.kind in CONDITIONS and "__name__" not in guard.names]
-    return at, deciding or chosen_at(at, calls[0].function)
+    return at, deciding or chosen_at(at, calls[0].function) or left_out_at(case.sources, at, calls[0].function)
 
 
 def chosen_at(at: Frame, function: ast.AST) -> list[Condition]:
@@ -75,13 +77,31 @@ def chosen_at(at: Frame, function: ast.AST) -> list[Condition]:
 
     Example: `chosen = late(workers) ⏎ ray.get([w.sync.remote() for w in chosen])` → the first line.
     """
-    nodes = list(ast.walk(function))
-    loops = [n for n in nodes if isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and holds(n, at.line)]
-    over = [part.iter for n in loops for part in ([n] if isinstance(n, ast.For) else n.generators)]
-    named = {each.id for each in over if isinstance(each, ast.Name)}
+    named = {each.id for each in _gone_over(function, at.line) if isinstance(each, ast.Name)}
     sets = [
         n
-        for n in nodes
+        for n in ast.walk(function)
         if isinstance(n, ast.Assign) and any(isinstance(to, ast.Name) and to.id in named for to in n.targets)
     ]
     return [Condition(text_of(each), at.file, each.lineno) for each in sets] if len(sets) == 1 else []
+
+
+def left_out_at(sources: Sources, at: Frame, function: ast.AST) -> list[Condition]:
+    """What decides which items the loop around the line goes over, where it names none that the function sets.
+
+    Example: `[w.round.remote() for w in self.trusted()]`, and trusted() returns `[w for w in self.workers if w.kl < 5]`
+    → that `if`.
+    """
+    for each in _gone_over(function, at.line):
+        found = items_of_value(sources, at.file, function, each)
+        if found:
+            return found
+    return []
+
+
+def _gone_over(function: ast.AST, line: int) -> list[ast.expr]:
+    """What the loops around the line go over."""
+    loops = [
+        n for n in ast.walk(function) if isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and holds(n, line)
+    ]
+    return [part.iter for n in loops for part in ([n] if isinstance(n, ast.For) else n.generators)]

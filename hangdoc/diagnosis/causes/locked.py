@@ -212,15 +212,19 @@ def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
         file_of, deciding = blame.found.taken_at.file, [cited(guard, blame.found.taken_at.file) for guard in between[1]]
         came_back = ["whether it removes what it creates, at ", Place(file_of, between[0]), ", depends on "]
         came_back = [*came_back, Joined(deciding[-2:], " and ")]
+    leaves = "an exception does not leave" if between is None else "no way out of the function leaves"
     sure = blame.confidence != Confidence.POSSIBLE
-    took = "took and left behind" if sure else "may have taken and left behind"
+    took = "took" if sure else "may have taken"
+    there: Message = [" and left behind at ", taken_at]
+    if where is not None and (where.file, where.line) == (blame.found.taken_at.file, blame.found.taken_at.line):
+        there = " there and left behind"
     lock = f"the lock file {file}" if file else "a lock that is a file"
     return Finding(
         "HD504",
         sentence(
             [
                 [Does(trying, "tries", "try"), f" without an end to take {lock} at ", _at(where)],
-                [", which ", Ranks(blame.culprits), f" {took} at ", taken_at],
+                [", which ", Ranks(blame.culprits), f" {took}", there],
             ],
             where_they_wait(case, blame.culprits),
         ),
@@ -228,7 +232,7 @@ def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
             [["only one can create what must be new, and ", Ranks(blame.culprits), " is past that line: "], came_back],
             f"it last wrote: {said}" if said else "",
         ),
-        "take such locks with `with`, or let them go in `finally`, so that an exception does not leave them behind; or "
+        f"take such locks with `with`, or let them go in `finally`, so that {leaves} them behind; or "
         "lock with flock (filelock.FileLock), which the kernel lets go when its owner ends",
     )
 

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
+from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
@@ -95,9 +96,14 @@ def _made_by_some(
     decided = what_decided(case, blame)
     now = case.activities[missing[0]].stack if missing and frame is None else ()
     skipped = made_under_condition(case.sources, now)
+    where = skipped[1] if skipped is not None else None
     if skipped is not None and not decided:
-        line, condition = skipped
-        decided = joined(["of the calls before it, the one at ", line, " depends on ", condition], _OF_ALL)
+        decided = joined(["of the calls before it, the one at ", skipped[0], " depends on ", skipped[1]], _OF_ALL)
+    mine = blame.found.gap.mine if blame.found.gap is not None and not decided else None
+    sides = (mine.stack if mine is not None else (), token.stack)
+    looked_up = looked_up_on_one_side(case.sources, sides, (missing, callers))
+    if looked_up is not None:
+        where, decided = looked_up[1], joined(looked_up[0], _OF_ALL)
     return Finding(
         "HD303",
         sentence(
@@ -110,7 +116,8 @@ def _made_by_some(
         _CALL_IT_ON_ALL
         if maker == "new_group"
         else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
-        decided_at=skipped[1] if skipped is not None else None,
+        "" if looked_up is None else "what it looked up on the others was not seen",
+        decided_at=where,
     )
 
 
@@ -359,11 +366,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
             f"give each process a RANK of its own, from 0 to {size - 1}",
         )
     started = start_of_ranks(case)
-    line, decided = started if started is not None else (None, [])
-    starts: Message = [
-        ["the program starts a rank at ", place(line)],
-        [", and ", Joined(decided, " and "), " decides which"] if decided else "",
-    ]
+    decided = started.under if started is not None else []
     return Finding(
         "HD301",
         sentence(
@@ -375,7 +378,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
                 f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} ",
                 [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
             ],
-            starts if line is not None else "",
+            started.text if started is not None else "",
         ),
         ["start ", Ranks(absent), f" as well, or set the world size to {len(present)}"],
         decided_at=decided[-1] if decided else None,

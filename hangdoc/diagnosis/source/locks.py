@@ -125,6 +125,14 @@ def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
     return (found.lineno, text_of(found)) if found is not None and id(found) not in final else None
 
 
+def lets_go(where: Frame, sources: Sources) -> bool:
+    """True if the function lets go, further down, what the line acquires.
+
+    Example: `self.lock.acquire() ⏎ if fresh(entry): ⏎ return ⏎ self.lock.release()` → True.
+    """
+    return let_go_late(where, sources) is not None or conditions_to_let_go(where, sources) is not None
+
+
 def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guard]] | None:
     """(line, conditions between) of the only later call of the function that lets go what the line takes, where these
     decide whether it is reached; None where nothing decides, or it is in a `finally`.

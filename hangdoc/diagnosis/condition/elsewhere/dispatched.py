@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
+from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.loops.held import items_of
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -21,17 +22,20 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
+_MAKES = "__init__"
 _MOST_LEVELS = 3
 """Functions that hand the item of a loop on to what looks up the call by it; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """``call`` ran ``function`` on ``side``: what it is looked up by may differ."""
+    """``call`` ran ``function`` on ``side``: what it is looked up by may differ. ``makes``: the class of the object
+    that the call made, '' where its name was not seen; None for a call that made none."""
 
     call: Condition
     function: str
     side: int
+    makes: str | None = None
 
 
 def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
@@ -44,20 +48,29 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
         return None
     for side, way in enumerate((where.mine, where.theirs)):
         direct = {(id(inner), id(outer)) for inner, outer in pairwise(sides[side])}  # no library is between them
-        for caller, callee in pairwise(way[where.common :]):
+        for at, (caller, callee) in enumerate(pairwise(way[where.common :]), where.common + 1):
             called = (id(callee), id(caller)) in direct
             call = _looked_up(sources, caller, plain(callee.function)) if called else None
             if call is not None:
-                return Dispatched(Condition(text_of(call), caller.file, caller.line), plain(callee.function), side)
+                made = _made(way[at:]) if plain(callee.function) == _MAKES else None
+                return Dispatched(
+                    Condition(text_of(call), caller.file, caller.line), plain(callee.function), side, made
+                )
     return None
+
+
+def _made(way: Stack) -> str:
+    """The class of the object that the call made: 'Reader' of the way Role.__init__ → Reader.setup."""
+    return class_of(next((frame for frame in way if plain(frame.function) != _MAKES), way[0])) or class_of(way[0])
 
 
 def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.Call | None:
     """The one call at the line that finds its function by a key, or in a variable that was set so; None where the line
-    names it, and for an object that is called."""
+    names it, and for an object that is called. A class that is looked up is one, too."""
     tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
-    if tree is None or function.startswith(("<", "__")) or any(last_name(each.func) == function for each in calls):
+    hidden = function.startswith(("<", "__")) and function != _MAKES
+    if tree is None or hidden or any(last_name(each.func) == function for each in calls):
         return None
     here = enclosing_function(tree, caller.line)
     found = [each for each in calls if _is_lookup(each.func) or _is_looked_up_before(here, each.func)]

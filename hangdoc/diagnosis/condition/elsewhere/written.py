@@ -75,6 +75,7 @@ def written_under(
             break
         first = [place for place in line.places if line is by_place[place][0]]
         told = [place for place in first if asked.is_told_by(place, by_place[place])]
+        told = [place for place in told if asked.says(place)] or told
         for place in sorted(told, key=lambda at: not asked.is_raised(at)):
             under = asked.condition_of(place, known=line.rank is not None)
             if under is not None:
@@ -194,6 +195,12 @@ class _Asked:
         tree = self.sources.function(*place)
         raises = ast.walk(tree) if tree is not None else ()
         return any(isinstance(node, ast.Raise) and holds(node, place[1]) for node in raises)
+
+    def says(self, place: _Place) -> bool:
+        """True if the statement itself writes or raises the text: a path that a function returns may be in any line."""
+        tree = self.sources.function(*place)
+        said = ast.walk(tree) if tree is not None else ()
+        return any(isinstance(node, ast.Expr | ast.Raise) and holds(node, place[1]) for node in said)
 
     def _call_around(self, place: _Place) -> ast.Call | None:
         """The innermost call on the statement's line."""

@@ -14,5 +14,6 @@
 ``caught_rounds``     a handler that goes on with the next round
 ``left_out``, ``iterators``, ``fed_loop``
                       what the iterator of a loop leaves out, and by what it ends; what a library's loop is given
+``leading_out``       the handlers and tests that lead out of a loop which a thread has left
 ``held``              what decides how many items a loop finds in a container
 """

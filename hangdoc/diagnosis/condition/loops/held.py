@@ -40,8 +40,12 @@ def items_of(sources: Sources, file: str, tree: ast.AST, loop: ast.For) -> list[
     """The same for a loop of the tree."""
     if is_over_fixed(sources, tree, loop.lineno):
         return []
-    here = enclosing_function(tree, loop.lineno)
-    found = dict.fromkeys(_Search(sources).of_value(file, here, loop.iter, _MOST_STEPS))
+    return items_of_value(sources, file, enclosing_function(tree, loop.lineno), loop.iter)
+
+
+def items_of_value(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Condition]:
+    """The same for what the value holds, or counts, which stands in the function ``here``: `len(devices)`."""
+    found = dict.fromkeys(_Search(sources).of_value(file, here, value, _MOST_STEPS))
     return list(found) if len(found) <= _MOST else []
 
 

@@ -105,3 +105,41 @@ class Upkeep:
         (SourceText(FILE, "<module>", 1, text.lstrip("\n").replace("sorted(self.jobs, key=self.cost)", "jobs")),)
     )
     assert other_items(plain, sides) is None
+
+
+JOB = """\
+class Job:
+    def __init__(self, role):
+        self.worker = {made}()
+    def run(self):
+        barrier()
+class Role:
+    def __init__(self):
+        self.setup()
+class Reader(Role):
+    def setup(self):
+        make()
+def main():
+    job = Job(role)
+    job.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "way", "makes"),
+    [
+        ("ROLES[role]", "Reader.setup", "Reader"),
+        ("ROLES[role]", "setup", ""),
+        ("Reader", "Reader.setup", None),
+    ],
+)
+def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> None:
+    looked = Sources((SourceText(FILE, "<module>", 1, JOB.format(made=made)),))
+    init = way.replace("Reader.setup", "Role.__init__").replace("setup", "__init__")
+    sides = (
+        stack((5, "run"), (14, "main")),
+        stack((11, way), (8, init), (3, init.replace("Role", "Job")), (13, "main")),
+    )
+    found = dispatched(looked, sides)
+    assert (found.makes if found is not None else None) == makes
+    assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)

@@ -126,3 +126,22 @@ def test_what_rank_0_alone_would_write_tells_nothing_of_the_others() -> None:
     assert conditions(lines_at((4, 2)), limited) == ["if not kept:"], "rank 2 did write it"
     assert conditions(lines_at((42, 0)), writers=(0,)) == [], "its own helper writes on rank 0 alone"
     assert conditions([*lines_at((4, 0), (29, 1))], limited, writers=(0,)) == ["if not kept:"], "rank 1 writes as well"
+
+
+def test_a_path_that_a_function_returns_is_in_what_others_write() -> None:
+    program = (
+        PROGRAM
+        + """
+def target(self, step):
+    return f"…"
+
+def seldom(self, n):
+    if n % 6 == 0:
+        self.target(n)
+"""
+    )
+    returned = next(n for n, line in enumerate(program.splitlines(), 1) if 'return f"…"' in line)
+    logged = next(n for n, line in enumerate(program.splitlines(), 1) if "log.error" in line)
+    written = [Written("failed", ((FILE, returned), (FILE, logged)), 2, "/job/out", 0)]
+    assert conditions(written, program) == ["except Missing:"]
+    assert conditions([Written("failed", ((FILE, returned),), 2, "/job/out", 0)], program) == ["if n % 6 == 0:"]

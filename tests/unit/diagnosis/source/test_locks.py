@@ -8,6 +8,7 @@ from hangdoc.diagnosis.source.locks import (
     conditions_to_let_go,
     held,
     held_since,
+    lets_go,
     one_owner,
     polls_for_lock,
     tries_for_new_file,
@@ -152,3 +153,30 @@ def test_a_condition_between_taking_a_lock_file_and_removing_it(text: str, expec
     sources = Sources((SourceText("/job/vocab.py", "<module>", 1, text),))
     found = conditions_to_let_go(Frame("/job/vocab.py", 3, "refresh"), sources)
     assert (found and (found[0], [guard.condition for guard in found[1]])) == expected
+
+
+BY_A_LIBRARY = """\
+def refresh(self):
+    self.lock.acquire(poll_interval=0.1)
+    if self.fresh():
+        return self.read()
+    self.build()
+    self.lock.release()
+    return self.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", "", True),
+        ("    self.lock.release()\n", "", False),  # as of a function that takes it for its caller
+        ("self.lock.release()", "self.other.release()", False),
+    ],
+)
+def test_a_function_that_lets_go_itself_what_it_takes(old: str, new: str, expected: bool) -> None:
+    sources = Sources((SourceText("/job/vocab.py", "<module>", 1, BY_A_LIBRARY.replace(old, new)),))
+    assert lets_go(Frame("/job/vocab.py", 2, "refresh"), sources) == expected
+    if expected:
+        found = conditions_to_let_go(Frame("/job/vocab.py", 2, "refresh"), sources)
+        assert found is not None and [guard.condition for guard in found[1]] == ["if self.fresh():"]

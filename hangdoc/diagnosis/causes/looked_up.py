@@ -1,0 +1,28 @@
+"""What was looked up and run on one side alone, in words."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.message import Condition, Message, Ranks
+from hangdoc.model.process import Stack
+
+
+def looked_up_on_one_side(
+    sources: Sources, sides: tuple[Stack, Stack], ranks: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[Message, Condition] | None:
+    """(what was looked up and run, or made, on one side alone, the call that did); None where nothing was."""
+    found = dispatched(sources, sides)
+    if found is None:
+        return None
+    ran, other = f"ran {found.function}()", "run another function"
+    if found.makes is not None:
+        ran, other = f"made {f'a {found.makes}' if found.makes else 'an object'}", "made one of another class"
+    mine, theirs = Ranks(ranks[found.side]), Ranks(ranks[1 - found.side])
+    return [
+        found.call,
+        f" looks up what it runs: it {ran} on ",
+        mine,
+        f", and may have {other} on ",
+        theirs,
+    ], found.call
