@@ -20,8 +20,6 @@ from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
 _MAIN = "__name__"
-_STARTS = ("Thread", "Process", "Timer", "submit", "create_task", "ensure_future")
-"""What starts a thread, a child or a task; the function that it runs is among the arguments."""
 
 
 def conditions_of_call(
@@ -56,7 +54,7 @@ def may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
 
 def started_under(sources: Sources, at: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS) -> list[Condition]:
     """The conditions under which the thread, child or task is started that runs the function around the line."""
-    for each in sources.user_calls(*_STARTS):
+    for each in sources.user_calls(*names("starts_work")):
         given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
         given = [part.func if isinstance(part, ast.Call) else part for part in given]
         if at.function and any(last_name(part) == at.function for part in given):

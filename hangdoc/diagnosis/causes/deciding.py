@@ -181,10 +181,11 @@ def answers_to_conditions(case: Case, said: Message, branch: Branch | None = Non
     found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line, branch))
     # A test that is cited already is no news.
     told = [(answer, [test for test in answer.tests if test not in cited]) for answer in found]
-    return Joined([[_subject(answer), Joined(tests, " and ")] for answer, tests in told if tests])
+    return Joined([[subject_of(answer), Joined(tests, " and ")] for answer, tests in told if tests])
 
 
-def _subject(answer: Answer) -> str:
+def subject_of(answer: Answer) -> str:
+    """'spiked() is decided by ', '`self.stale` is set under '."""
     if answer.subject:
         name = answer.subject if answer.subject.endswith(")") else f"`{answer.subject}`"
         return f"{name} {answer.how} "
@@ -217,14 +218,14 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
     branch = found.branch if found is not None else None
     if found is None or branch is None:
         return found
-    by = _decided_by(_answers(case, branch.file, branch.line, branch))
+    by = decided_by(_answers(case, branch.file, branch.line, branch))
     known = {(branch.file, branch.line), *((each.file, each.line) for each in (*branch.answers, *by))}
     left = MOST_TESTS - len(by)
     told = {(each.file, each.line) for each in by}
     for other in branch.answers:
         if not other.function and (other.file, other.line) in told:
             continue
-        more = _decided_by(_answers(case, other.file, other.line, None))
+        more = decided_by(_answers(case, other.file, other.line, None))
         more = [each for each in more if (each.file, each.line) not in known][: max(0, left)]
         known |= {(each.file, each.line) for each in more}
         left -= len(more)
@@ -232,7 +233,8 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
     return replace(found, branch=replace(branch, answers=tuple(by)))
 
 
-def _decided_by(found: list[Answer]) -> list[BranchAnswer]:
+def decided_by(found: list[Answer]) -> list[BranchAnswer]:
+    """The tests of the answers, as a document lists them."""
     return [
         BranchAnswer(answer.function, test.file, test.line, test.source, answer.subject)
         for answer in found

@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hangdoc.diagnosis.causes.deciding import decided_by, subject_of
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
+from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.context import Case
@@ -65,8 +66,9 @@ def with_traces(
         for each in more
     ]
     asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
-    by += [BranchAnswer(a.function, test.file, test.line, test.source) for a in asked for test in a.tests]
-    told = Joined([*(_told(each, sides) for each in left), *map(_decided, asked)])
+    by += decided_by(asked)
+    said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
+    told = Joined([*(_told(each, sides) for each in left), *said])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
 
 
@@ -95,10 +97,6 @@ def _told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> M
     where: Message = [condition, how, Ranks(sides[left.side]), " and never on ", Ranks(sides[1 - left.side])]
     name = f"len({_shown(left)})" if left.name.startswith("len(") else _shown(left)
     return [where, f", by what it left behind ({name} = ", Values(dict(left.values), " | "), ")"]
-
-
-def _decided(answer: Answer) -> Message:
-    return [f"{answer.function}() {answer.how} ", Joined(answer.tests, " and ")]
 
 
 def _is_linked(left: LeftBehind, words: set[str]) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.causes.deciding import answers_at
+from hangdoc.diagnosis.causes.deciding import answers_at, decided_by
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
-from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, conditions_in, joined
+from hangdoc.model.message import Joined, Message, Ranks, Verb, conditions_in, joined
 from hangdoc.model.process import Stack
 
 
@@ -59,15 +59,11 @@ def with_written(case: Case, found: Divergence | None, told: list[WrittenUnder])
     known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     more: list[BranchAnswer] = []
     for each in told:
-        more.append(_answer(each.function, each.condition))
-        by = answers_at(case, each.condition)
-        more += [_answer(answer.function, test, answer.subject) for answer in by for test in answer.tests]
+        at = each.condition
+        more.append(BranchAnswer(each.function, at.file, at.line, at.source))
+        more += decided_by(answers_at(case, at))
     more = [each for each in dict.fromkeys(more) if (each.file, each.line) not in known]
     return replace(found, branch=replace(branch, answers=(*branch.answers, *more)))
-
-
-def _answer(function: str, test: Condition, subject: str = "") -> BranchAnswer:
-    return BranchAnswer(function, test.file, test.line, test.source, subject)
 
 
 def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str:

@@ -77,8 +77,9 @@ def _thread_moves(then: Thread, now: Thread, seconds: float) -> bool:
 def _asks_for_gil(thread: Thread) -> bool:
     """True if it waits for the GIL, for which it wakes up 200 times a second: also a library's thread, which drops a
     Python object (gloo's, torch 2.13)."""
-    asks = thread.python_id is not None and thread.owns_gil is False and thread.wakes_in is not None
-    return asks and thread.state == "S" and (thread.wakes_in or 0) <= _GIL_INTERVAL_SECONDS
+    if thread.python_id is None or thread.owns_gil is not False or thread.wakes_in is None:
+        return False
+    return thread.state == "S" and thread.wakes_in <= _GIL_INTERVAL_SECONDS
 
 
 def _shape(stack: Stack) -> list[tuple[str, int]]:
