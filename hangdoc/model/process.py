@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.model.ran import RanCode
+
 
 @dataclass(frozen=True, slots=True)
 class Local:
@@ -132,6 +134,8 @@ class Process:
     environment: tuple[tuple[str, str], ...] = ()
     """Of a child: the variables by which torch's env:// finds a job, as it was started with them."""
     children: tuple[Process, ...] = ()
+    code: tuple[RanCode, ...] = ()
+    """What has run of the program, where the interpreter's counters could be read."""
 
     @property
     def last(self) -> ProcessState | None:

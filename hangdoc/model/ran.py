@@ -1,0 +1,47 @@
+"""Which lines of the program have run, as the interpreter's own counters say.
+
+CPython 3.11 and later counts, beside each instruction that it may specialise, how often that was tried: a line whose
+instructions still have the counters that they were made with has not run. Example: on rank 2
+
+    41  if len(batch) == 0:
+    42      self.skipped.append(name)     # its counters have moved: it ran
+    43      return None
+
+and on the other ranks line 42 is as it was compiled: the condition was true on rank 2 alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The last outcomes of one test that a jump goes by: 'TTF', the newest last (CPython 3.13 and later)."""
+
+    line: int
+    column: int
+    """In bytes from the line's start, as in `ast`; -1 where it is not known."""
+    outcomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class RanCode:
+    """One function (or class or module body) of the user's in one process.
+
+    A line that is neither in ``ran`` nor in ``idle`` is not known: `continue` and `pass` have no counter.
+    """
+
+    file: str
+    function: str
+    """Its plain name, '<module>' for a module's body."""
+    first_line: int
+    called: bool
+    """It has been called at least once."""
+    ran: tuple[int, ...] = ()
+    """Lines that have run, in order."""
+    idle: tuple[int, ...] = ()
+    """Lines that have not run."""
+    since_warm: bool = False
+    """``idle`` holds only since the function became warm: CPython 3.11 counts from its eighth call or round on."""
+    tests: tuple[Tested, ...] = ()
