@@ -12,6 +12,7 @@ and on the other ranks line 42 is as it was compiled: the condition was true on 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -22,7 +23,14 @@ class Tested:
     line: int
     column: int
     """In bytes from the line's start, as in `ast`; -1 where it is not known."""
+    end_line: int
+    end_column: int
+    """The end of the tested expression: `a` and `a and b` begin at one place."""
     outcomes: str
+    """'T' and 'F': the expression was true, false. Of `x is None` and `x is not None` instead 'N' and 'V': `x` was
+    None, it was a value. One expression may have several jumps: those of `a < b < c`, or of a `while` at
+    both its ends.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +44,8 @@ class RanCode:
     function: str
     """Its plain name, '<module>' for a module's body."""
     first_line: int
-    called: bool
-    """It has been called at least once."""
+    called: bool | None
+    """It has been called at least once (a generator: has begun); None where its counters do not tell."""
     ran: tuple[int, ...] = ()
     """Lines that have run, in order."""
     idle: tuple[int, ...] = ()
@@ -45,3 +53,26 @@ class RanCode:
     since_warm: bool = False
     """``idle`` holds only since the function became warm: CPython 3.11 counts from its eighth call or round on."""
     tests: tuple[Tested, ...] = ()
+
+
+def one_sided(processes: Iterable[Sequence[RanCode]]) -> list[RanCode]:
+    """One of each function that some of these processes have called and others not, or that has a line which has run in
+    one and not in another; in the order of the files."""
+    known: dict[tuple[str, int, str], list[RanCode]] = {}
+    for codes in processes:
+        for code in codes:
+            known.setdefault((code.file, code.first_line, code.function), []).append(code)
+    found = []
+    for key in sorted(known):
+        codes = known[key]
+        ran = {line for code in codes for line in code.ran}
+        called = {code.called for code in codes}
+        if {True, False} <= called or any(not ran.isdisjoint(code.idle) for code in codes):
+            found.append(codes[0])
+    return found
+
+
+def partly_idle(processes: Iterable[Sequence[RanCode]]) -> list[RanCode]:
+    """One of each function that has run in part: the ranks of another host may have run the rest."""
+    every = {(code.file, code.first_line, code.function): code for codes in processes for code in codes if code.ran}
+    return [every[key] for key in sorted(every) if every[key].idle]
