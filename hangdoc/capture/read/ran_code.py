@@ -58,6 +58,8 @@ class _Reader(Interpreter):
     """The code of one process. The methods of the base class raise one of ``ODD``."""
 
     until: float = 0.0
+    early: bool = False
+    """The probe has CPython 3.11 count from a function's first call on."""
     _names: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Code → file, function; those of libraries and what is no code have no file."""
     _codes: dict[int, None] = field(default_factory=dict)
@@ -205,7 +207,8 @@ class _Reader(Interpreter):
         if self.kind(table) != "bytes":
             raise OddError
         places = self._read(table + _BYTES, self._number(table + _HEAD))
-        found = read_counters(self.minor, self._read(code + _BYTECODE[self.minor], 2 * units), places, first, warmup)
+        bytecode = self._read(code + _BYTECODE[self.minor], 2 * units)
+        found = read_counters(self.minor, bytecode, places, first, warmup, early=self.early)
         return RanCode(
             clean(file), clean(function, _LONGEST_NAME), first, found.called, found.ran, found.idle,
             found.since_warm, found.tests,
@@ -223,8 +226,13 @@ class _Reader(Interpreter):
         return len(self._codes) >= _MOST_CODES or len(self._seen) > _MOST_VALUES or time.monotonic() > self.until
 
 
-def ran_code(pid: int, files: Collection[str], seconds: float = _SECONDS) -> tuple[RanCode, ...]:
-    """What has run of the user's code in a process; () where that cannot be told. ``files``: of its frames."""
+def ran_code(
+    pid: int, files: Collection[str], seconds: float = _SECONDS, *, early: bool = False
+) -> tuple[RanCode, ...]:
+    """What has run of the user's code in a process; () where that cannot be told. ``files``: of its frames.
+
+    ``early``: its probe has CPython 3.11 count from a function's first call on.
+    """
     minor = python_version(pid, files)
     if minor not in KNOWN:
         return ()
@@ -232,16 +240,19 @@ def ran_code(pid: int, files: Collection[str], seconds: float = _SECONDS) -> tup
         descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ()
-    reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.monotonic() + seconds)
+    reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.monotonic() + seconds, early=early)
     with reader:
         found = dict.fromkeys(reader.all_ran(pid, files))
     return tuple(sorted(found, key=lambda code: (code.file, code.first_line, code.function)))
 
 
 def of_processes(
-    states: Mapping[int, ProcessState], pids: Iterable[int], until: float
+    states: Mapping[int, ProcessState], pids: Iterable[int], early: Collection[int], until: float
 ) -> dict[int, tuple[RanCode, ...]]:
-    """By pid, of the processes that run code of the user's, while time is left; ``pids`` by their worth."""
+    """By pid, of the processes that run code of the user's, while time is left; ``pids`` by their worth.
+
+    ``early``: those whose probes have CPython 3.11 count from a function's first call on.
+    """
     found = {}
     for pid in pids:
         left = until - time.monotonic()
@@ -249,5 +260,5 @@ def of_processes(
             break
         files = {frame.file for thread in states[pid].threads for frame in thread.frames}
         if not all(map(is_library_file, files)):
-            found[pid] = ran_code(pid, files, min(left, _SECONDS))
+            found[pid] = ran_code(pid, files, min(left, _SECONDS), early=pid in early)
     return found
