@@ -127,6 +127,8 @@ _BY_OPCODE = {
 KNOWN = frozenset(_VERSIONS)
 """Minor versions of Python whose counters are known."""
 
+CALLED = -2
+"""``co_warmup`` of 3.11 where no more is known than that the function has been called."""
 _COLD, _LAST = -8, -1
 """``co_warmup`` of a function of 3.11 that has not been called, and of one that the next call warms (so has the probe
 set it); 0: it is warm and its counters count."""
