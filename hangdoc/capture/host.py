@@ -61,6 +61,8 @@ _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
 """For four ranks at once; one takes 0.25 to 0.6 s (measured)."""
+_COUNTING_SECONDS = 4.0
+"""For the lines that all ranks have run; one takes 0.05 s (measured)."""
 _SHARED_SECONDS = 0.5
 """For their last 64 KiB each. Judgement."""
 _WRITTEN_SECONDS = 2.0
@@ -187,10 +189,17 @@ class _Capture:
         holding = Task(lambda: blocking_files(second.states, network))
         locking = Task(lambda: blocked_calls.locked_files(everyone))
         naming = Task(lambda: named_locks(second.states))
-        counted = sorted(second.states, key=lambda pid: pid not in self.rank_of)
-        counting = Task(lambda: ran_code.of_processes(second.states, counted, until - _PATIENCE / 4))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        early = {
+            member.pid
+            for rank, found in details.items()
+            if found is not None and found.counts_lines and rank in families
+            for member in families[rank].family()
+        }
+        counted = sorted(second.states, key=lambda pid: pid not in self.rank_of)
+        counting_until = time.monotonic() + _COUNTING_SECONDS
+        counting = Task(lambda: ran_code.of_processes(second.states, counted, early, counting_until))
         dumped = self._own_dumps([rank for rank, found in details.items() if found is None], second, taken)
         self._advise((first, second))
         suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
@@ -201,7 +210,7 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
-        code: dict[int, tuple[RanCode, ...]] = self._result(counting, "code", until, {})
+        code: dict[int, tuple[RanCode, ...]] = self._result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)

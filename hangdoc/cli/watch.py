@@ -107,8 +107,8 @@ def watch(
         typer.Option(
             metavar="WHAT,…",
             envvar=env("record"),
-            help="What each rank keeps of what it does, of collectives, messages, store (waits on it) and phases (data "
-            "loading, forward, backward, optimizer step).",
+            help="What each rank keeps of what it does, of collectives, messages, store (waits on it), lines (those "
+            "that have run) and phases (data loading, forward, backward, optimizer step).",
         ),
     ] = ",".join(RECORDED),
     entries: Annotated[

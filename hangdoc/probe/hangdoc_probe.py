@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from _thread import allocate_lock
 from collections import deque
 
@@ -50,6 +51,7 @@ class State:
         self.said_bye = False
         self.answering = allocate_lock()
         self.phases = None  # hangdoc_probe_phases.Phases, where the watch asks for them
+        self.lines = None  # hangdoc_probe_lines.Lines, unless the watch does without
 
 
 STATE = None
@@ -68,6 +70,7 @@ def _autoload():
                 STATE.pid = os.getpid()  # as if it answered already; a process that it forks is another one
             _turn_recorder_on(STATE.settings)
             hangdoc_probe_hooks.patch(STATE)
+            _count_lines(STATE)
             atexit.register(_fall_silent)
     except Exception:  # the job goes on without us
         STATE = None
@@ -104,8 +107,25 @@ def _settings(folder):
 
 
 def records(settings, what):
-    """True if ``what`` is to be recorded: 'collectives', 'messages', 'store' and, only where named, 'phases'."""
-    return what in settings.get("record", ("collectives", "messages", "store"))
+    """True if ``what`` is to be recorded: collectives, messages, store, lines and, only where named, phases."""
+    return what in settings.get("record", ("collectives", "messages", "store", "lines"))
+
+
+def library_roots():
+    """Folders whose files are not the user's: standard library, installed packages, torch, the probe."""
+    roots = {os.path.dirname(os.__file__), os.path.dirname(os.path.abspath(__file__))}
+    roots.add(os.path.dirname(sys.modules["torch"].__file__))
+    roots.update(path for path in sys.path if path.rstrip("/").endswith(("site-packages", "dist-packages")))
+    return sorted(roots)
+
+
+def _count_lines(state):
+    """Have the interpreter count which lines run, in what there is of the program; ``started`` adds what came since."""
+    if records(state.settings, "lines"):
+        import hangdoc_probe_lines
+
+        state.lines = hangdoc_probe_lines.Lines(library_roots())
+        state.lines.more(sys._getframe())
 
 
 def _turn_recorder_on(settings):
@@ -150,6 +170,8 @@ def started(frame):
             state.pid = os.getpid()
             state.rank, state.world_size = identity
             state.first_store = pack_stack(frame)
+            if state.lines is not None:
+                state.lines.more(frame)
             import hangdoc_probe_serve
 
             hangdoc_probe_serve.start(state)

@@ -13,6 +13,7 @@ from opcode import opmap
 import hangdoc_probe_tasks
 import hangdoc_probe_traces
 import hangdoc_probe_typed
+from hangdoc_probe import library_roots
 
 # Bounds of an answer. Judgement.
 MOST_ATTRIBUTES = 400
@@ -73,6 +74,7 @@ def collect(state, header, attributes, newest):
     header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
     header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
     header["phases"] = _copied(state.phases.rows) if state.phases is not None else []
+    header["counts_lines"] = state.lines is not None and state.lines.short is not None
     header["first_store"] = stacks.add(state.first_store)
     threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
     suspended = _suspended(threads) if attributes else []
@@ -190,14 +192,6 @@ def no_inductor():
 
 
 # Values and places
-
-
-def library_roots():
-    """Folders whose files are not the user's: standard library, installed packages, torch, the probe."""
-    roots = {os.path.dirname(os.__file__), os.path.dirname(os.path.abspath(__file__))}
-    roots.add(os.path.dirname(sys.modules["torch"].__file__))
-    roots.update(path for path in sys.path if path.rstrip("/").endswith(("site-packages", "dist-packages")))
-    return sorted(roots)
 
 
 def _cwd():

@@ -9,7 +9,7 @@ from pathlib import Path
 from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
-RECORDED = ("collectives", "messages", "store")
+RECORDED = ("collectives", "messages", "store", "lines")
 """What ranks keep of what they do, unless ``--record`` says otherwise."""
 RECORDABLE = (*RECORDED, "phases")
 MOST_ENTRIES = 20_000

@@ -127,8 +127,11 @@ _BY_OPCODE = {
 KNOWN = frozenset(_VERSIONS)
 """Minor versions of Python whose counters are known."""
 
-_COLD = -8
-"""``co_warmup`` of a function of 3.11 that has not been called; 0: it is warm and its counters count."""
+CALLED = -2
+"""``co_warmup`` of 3.11 where no more is known than that the function has been called."""
+_COLD, _LAST = -8, -1
+"""``co_warmup`` of a function of 3.11 that has not been called, and of one that the next call warms (so has the probe
+set it); 0: it is warm and its counters count."""
 
 
 class NotCodeError(ValueError):
@@ -150,10 +153,12 @@ Place = tuple[int, int, int, int]
 """Line, column, last line, end column; 0 or -1 where there is none."""
 
 
-def read_counters(minor: int, code: bytes, table: bytes, first_line: int, warmup: int = 0) -> Counted:
+def read_counters(
+    minor: int, code: bytes, table: bytes, first_line: int, warmup: int = 0, *, early: bool = False
+) -> Counted:
     """What the bytecode (``co_code_adaptive``) says; ``table``: ``co_linetable``, ``warmup``: ``co_warmup`` of 3.11.
 
-    Raises ``NotCodeError``.
+    ``early``: the probe has 3.11 count from a function's first call on. Raises ``NotCodeError``.
     """
     version = _VERSIONS[minor]
     places = list(_places(table, first_line, len(code) // 2))
@@ -161,7 +166,8 @@ def read_counters(minor: int, code: bytes, table: bytes, first_line: int, warmup
     if len(places) != len(code) // 2:
         raise NotCodeError
     if minor == 11 and _COLD <= warmup < 0:
-        return _uncalled(version, instructions, places) if warmup == _COLD else Counted(called=True)
+        uncalled = (_COLD, _LAST) if early else (_COLD,)
+        return _uncalled(version, instructions, places) if warmup in uncalled else Counted(called=True)
     if minor == 11 and warmup:
         raise NotCodeError
     ran: set[int] = set()
@@ -185,7 +191,7 @@ def read_counters(minor: int, code: bytes, table: bytes, first_line: int, warmup
     called = _is_called(minor, instructions, bool(ran))
     if called is False:
         return _uncalled(version, instructions, places)
-    return Counted(called, tuple(sorted(ran)), tuple(sorted(idle - ran)), minor == 11, tuple(tests))
+    return Counted(called, tuple(sorted(ran)), tuple(sorted(idle - ran)), minor == 11 and not early, tuple(tests))
 
 
 def _is_called(minor: int, instructions: list[tuple[int, int]], has_run: bool) -> bool | None:

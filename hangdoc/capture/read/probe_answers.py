@@ -73,6 +73,8 @@ class ProbeDetails:
     """Where the rank made its first store or group."""
     suspended: tuple[tuple[int, Stack], ...] = ()
     """For each task of an idle event loop: the Python id of the loop's thread, the task's frames innermost first."""
+    counts_lines: bool = False
+    """CPython 3.11 has counted from each function's first call on which of its lines have run."""
     library_roots: tuple[str, ...] = ()
     typed_in: tuple[TypedIn, ...] = ()
     meets_at: tuple[tuple[str, str], ...] = ()
@@ -160,6 +162,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             for thread, at in _rows(header.get("suspended"), 2)
             if (found := stacks.whole(at)) is not None
         ),
+        counts_lines=header.get("counts_lines") is True,
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
         typed_in=tuple(
             TypedIn(_text(file), _maybe(cell) or 0, text)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hangdoc.capture.read.counters import KNOWN, NotCodeError, read_counters
+from hangdoc.capture.read.counters import CALLED, KNOWN, NotCodeError, read_counters
 from hangdoc.capture.read.interpreter_state import Interpreter
 from hangdoc.capture.read.python_memory import ODD, OddError, python_version
 from hangdoc.capture.safe.text import clean
@@ -31,9 +31,10 @@ _MOST_VALUES = 20_000
 _LONGEST_FILE = 4096
 _LONGEST_NAME = 300
 _SECONDS = 0.5
-"""For finding the code of one process: 0.04 s of 3,000 modules (measured)."""
+"""Of processor time, for finding the code of one process: 0.04 s of 3,000 modules (measured)."""
 _COUNTING = 0.3
 """Seconds more for its counters."""
+_FIRST_GLOBALS = 24
 _DEEP = 6
 """Wrappers around a function."""
 
@@ -60,9 +61,15 @@ class _Reader(Interpreter):
     """The code of one process. The methods of the base class raise one of ``ODD``."""
 
     until: float = 0.0
+    """In the reading thread's own processor time: on a busy machine the clock runs on without it."""
+    early: bool = False
+    """The probe has CPython 3.11 count from a function's first call on."""
+    _file_key: int = 0
     _names: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Code → file, function; those of libraries and what is no code have no file."""
     _codes: dict[int, None] = field(default_factory=dict)
+    _running: set[int] = field(default_factory=set)
+    """Those of them that are on a frame."""
     _seen: set[int] = field(default_factory=set)
     _libraries: dict[str, bool] = field(default_factory=dict)
     """Packages and modules → whether they are of a library."""
@@ -72,7 +79,7 @@ class _Reader(Interpreter):
         with suppress(*ODD):
             self._find(pid, files)
         for code in list(self._codes)[:_MOST_CODES]:
-            if time.monotonic() > self.until + _COUNTING:
+            if time.thread_time() > self.until + _COUNTING:
                 return
             try:
                 yield self._counted(code)
@@ -86,6 +93,7 @@ class _Reader(Interpreter):
             self._add_code(code)
             if code in self._codes:
                 running[names] = None
+                self._running.add(code)
         first: list[int] = []
         last: list[int] = []
         # Packages before what is in them, of which a library has hundreds.
@@ -111,9 +119,14 @@ class _Reader(Interpreter):
         return file, names if users else 0
 
     def _file_of(self, names: int) -> str:
-        """A module's file; '' where it has none."""
-        for _, (name, value) in zip(range(64), self.entries(names), strict=False):
-            if name == "__file__":
+        """A module's file, which is among its first globals; '' where it has none.
+
+        The key is one interned string, the same in all modules: known once, it is found by its address.
+        """
+        for _, (key, value) in zip(range(_FIRST_GLOBALS), self.pairs(names), strict=False):
+            if not self._file_key and self.kind(key) == "str" and self.text(key) == "__file__":
+                self._file_key = key
+            if key == self._file_key:
                 return self._long_text(value, _LONGEST_FILE) if self.kind(value) == "str" else ""
         return ""
 
@@ -203,7 +216,10 @@ class _Reader(Interpreter):
         if self.kind(table) != "bytes":
             raise OddError
         places = self._read(table + _BYTES, self._number(table + _HEAD))
-        found = read_counters(self.minor, self._read(code + _BYTECODE[self.minor], 2 * units), places, first, warmup)
+        bytecode = self._read(code + _BYTECODE[self.minor], 2 * units)
+        if warmup < 0 and code in self._running:
+            warmup = CALLED  # since before the probe came, whatever is left of its count
+        found = read_counters(self.minor, bytecode, places, first, warmup, early=self.early)
         return RanCode(
             clean(file), clean(function, _LONGEST_NAME), first, found.called, found.ran, found.idle,
             found.since_warm, found.tests,
@@ -218,11 +234,16 @@ class _Reader(Interpreter):
         return list(struct.unpack(f"<{count}Q", self._read(at + _TUPLE, 8 * count)))
 
     def _is_over(self) -> bool:
-        return len(self._codes) >= _MOST_CODES or len(self._seen) > _MOST_VALUES or time.monotonic() > self.until
+        return len(self._codes) >= _MOST_CODES or len(self._seen) > _MOST_VALUES or time.thread_time() > self.until
 
 
-def ran_code(pid: int, files: Collection[str], seconds: float = _SECONDS) -> tuple[RanCode, ...]:
-    """What has run of the user's code in a process; () where that cannot be told. ``files``: of its frames."""
+def ran_code(
+    pid: int, files: Collection[str], seconds: float = _SECONDS, *, early: bool = False
+) -> tuple[RanCode, ...]:
+    """What has run of the user's code in a process; () where that cannot be told. ``files``: of its frames.
+
+    ``early``: its probe has CPython 3.11 count from a function's first call on.
+    """
     minor = python_version(pid, files)
     if minor not in KNOWN:
         return ()
@@ -230,16 +251,19 @@ def ran_code(pid: int, files: Collection[str], seconds: float = _SECONDS) -> tup
         descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ()
-    reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.monotonic() + seconds)
+    reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.thread_time() + seconds, early=early)
     with reader:
         found = dict.fromkeys(reader.all_ran(pid, files))
     return tuple(sorted(found, key=lambda code: (code.file, code.first_line, code.function)))
 
 
 def of_processes(
-    states: Mapping[int, ProcessState], pids: Iterable[int], until: float
+    states: Mapping[int, ProcessState], pids: Iterable[int], early: Collection[int], until: float
 ) -> dict[int, tuple[RanCode, ...]]:
-    """By pid, of the processes that run code of the user's, while time is left; ``pids`` by their worth."""
+    """By pid, of the processes that run code of the user's, while time is left; ``pids`` by their worth.
+
+    ``early``: those whose probes have CPython 3.11 count from a function's first call on.
+    """
     found = {}
     for pid in pids:
         left = until - time.monotonic()
@@ -247,5 +271,5 @@ def of_processes(
             break
         files = {frame.file for thread in states[pid].threads for frame in thread.frames}
         if not all(map(is_library_file, files)):
-            found[pid] = ran_code(pid, files, min(left, _SECONDS))
+            found[pid] = ran_code(pid, files, min(left, _SECONDS), early=pid in early)
     return found
