@@ -17,6 +17,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import task_function
+from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
@@ -333,6 +334,12 @@ class Case:
     def sources(self) -> Sources:
         """The captured sources."""
         return Sources(self.job.sources)
+
+    @cached_property
+    def ran(self) -> Ran:
+        """Which lines have run on which ranks."""
+        codes = {rank: each.process.code for rank, each in self.ranks.items() if each.process is not None}
+        return Ran(self.sources, {rank: code for rank, code in codes.items() if code})
 
     @cached_property
     def values(self) -> Values:
