@@ -11,6 +11,7 @@ from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Thread
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import LogTail, RankSnapshot
 
 _MOST_THREADS = 64
@@ -25,6 +26,8 @@ class BlockingFiles:
     blocked: Mapping[int, tuple[OpenFile, ...]]
     locked: Mapping[int, tuple[str, ...]]
     named: Mapping[int, tuple[OpenFile, ...]]
+    code: Mapping[int, tuple[RanCode, ...]]
+    """By pid what has run of the program."""
 
 
 def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
@@ -70,6 +73,7 @@ def process_of(
         locked_files=files.locked.get(family.pid, ()),
         named_locks=files.named.get(family.pid, ()),
         cwd=family.cwd,
+        code=files.code.get(family.pid, ()),
         environment=family.environment,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )

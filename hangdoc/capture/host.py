@@ -17,7 +17,7 @@ from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.rank_outputs import RankOutputs
-from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
+from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ran_code, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
@@ -34,6 +34,7 @@ from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, Process, ProcessExit
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import (
     NO_PROBE,
     HostSnapshot,
@@ -186,6 +187,8 @@ class _Capture:
         holding = Task(lambda: blocking_files(second.states, network))
         locking = Task(lambda: blocked_calls.locked_files(everyone))
         naming = Task(lambda: named_locks(second.states))
+        counted = sorted(second.states, key=lambda pid: pid not in self.rank_of)
+        counting = Task(lambda: ran_code.of_processes(second.states, counted, until - _PATIENCE / 4))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         dumped = self._own_dumps([rank for rank, found in details.items() if found is None], second, taken)
@@ -198,10 +201,11 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
+        code: dict[int, tuple[RanCode, ...]] = self._result(counting, "code", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
-        files = BlockingFiles(blocked, locked, named)
+        files = BlockingFiles(blocked, locked, named, code)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
         return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared)
 

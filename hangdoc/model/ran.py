@@ -22,7 +22,14 @@ class Tested:
     line: int
     column: int
     """In bytes from the line's start, as in `ast`; -1 where it is not known."""
+    end_line: int
+    end_column: int
+    """The end of the tested expression: `a` and `a and b` begin at one place."""
     outcomes: str
+    """'T' and 'F': the expression was true, false. Of `x is None` and `x is not None` instead 'N' and 'V': `x` was
+    None, it was a value. One expression may have several jumps: those of `a < b < c`, or of a `while` at
+    both its ends.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,8 @@ class RanCode:
     function: str
     """Its plain name, '<module>' for a module's body."""
     first_line: int
-    called: bool
-    """It has been called at least once."""
+    called: bool | None
+    """It has been called at least once (a generator: has begun); None where its counters do not tell."""
     ran: tuple[int, ...] = ()
     """Lines that have run, in order."""
     idle: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import ClassVar
 
 from hangdoc.capture.safe.text import read_link
 
@@ -24,7 +25,6 @@ OLDEST, NEWEST = 8, 13
 _PAGE = 4096
 _MOST_PAGES = 4000
 _MOST_READS = 300_000
-_MOST_ENTRIES = 4096
 _MOST_ITEMS = 64
 _MOST_BYTES = 1 << 17
 _LONGEST_NAME = 80
@@ -38,7 +38,7 @@ _COUNTED = _OF_DICT | {"list", "deque", "dict", "set"}
 _SET_USED = 24
 _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_BASE, _TP_DICT, _TP_DICTOFFSET = 24, 32, 168, 256, 264, 288
 _MA_KEYS, _MA_VALUES = 32, 40
-_INLINE_VALUES, _MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
+_INLINE_VALUES, _MANAGED_DICT, _HEAP_TYPE, _TYPE_SUBCLASS = 1 << 2, 1 << 4, 1 << 9, 1 << 31
 _MODULE_DICT = 16
 _SMALLEST_ADDRESS, _LARGEST_ADDRESS = 1 << 12, 1 << 47
 
@@ -63,6 +63,7 @@ class Memory:
     _reads: int = _MOST_READS
     _types: dict[int, str] = field(default_factory=dict)
     _pages: dict[int, bytes] = field(default_factory=dict)
+    _most_entries: ClassVar[int] = 4096
 
     def __enter__(self) -> Memory:
         return self
@@ -81,6 +82,15 @@ class Memory:
                     yield self._pointer(value + (24 if self.minor <= 10 else 16))
                     break
             own = self._pointer(own + _TP_BASE)
+
+    def members(self, own: int) -> Iterator[tuple[str, int]]:
+        """What a class made in Python holds by itself: name and address."""
+        if self._number(own + _TP_FLAGS) & _HEAP_TYPE:
+            yield from self.entries(self._pointer(own + _TP_DICT))
+
+    def is_type(self, at: int) -> bool:
+        """True for a class, whatever its metaclass."""
+        return bool(self._number(self._pointer(self._address(at) + _TYPE) + _TP_FLAGS) & _TYPE_SUBCLASS)
 
     def function_name(self, at: int) -> str:
         """The name of a function; '' for another object."""
@@ -171,7 +181,7 @@ class Memory:
                 raise OddError
             first = keys + 32 + (1 << head[1])
             step, at_key = (24, 8) if head[2] == 0 else (16, 0)
-        if not 0 <= count <= _MOST_ENTRIES:
+        if not 0 <= count <= self._most_entries:
             raise OddError
         table = self._read(first, count * step)
         for index in range(count):
@@ -217,6 +227,19 @@ class Memory:
         if not 0 <= length <= _LONGEST_NAME or state & compact_ascii != compact_ascii:
             return ""
         return self._read(at + (48 if self.minor <= 11 else 40), length).decode("ascii")
+
+    def _long_text(self, at: int, most: int) -> str:
+        """A string of any characters with at most ``most`` of them, such as the name of a file."""
+        if self.kind(at) != "str":
+            raise OddError
+        length, state = self._number(at + 16), self._number(at + 32)
+        width, compact, plain = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
+        if not 0 <= length <= most or width not in (1, 2, 4) or not compact:
+            raise OddError
+        before = 48 if self.minor <= 11 else 40
+        start = before if plain else before + (24 if self.minor <= 11 else 16)
+        data = self._read(at + start, length * width)
+        return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "surrogatepass")
 
     def items(self, at: int) -> list[int]:
         """The addresses of the items of a short list."""
