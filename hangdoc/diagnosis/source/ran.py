@@ -43,7 +43,8 @@ class Ran:
         file.ran.update(code.ran)
         file.idle.update(code.idle)
         file.lately.update(code.idle if code.since_warm else ())
-        (file.called if code.called or code.ran else file.uncalled).add(code.first_line)
+        known = (file.called if code.called or code.ran else file.uncalled) if code.called is not None else file.called
+        known.add(code.first_line)
 
     def __bool__(self) -> bool:
         return bool(self._ranks)
