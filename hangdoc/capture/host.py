@@ -34,7 +34,7 @@ from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, Process, ProcessExit
-from hangdoc.model.ran import RanCode
+from hangdoc.model.ran import RanCode, one_sided, partly_idle
 from hangdoc.model.snapshot import (
     NO_PROBE,
     HostSnapshot,
@@ -359,7 +359,7 @@ class _Capture:
         matching = Task(lambda: found.written(self.outputs.ends(), self.rank_of, until - _WRITTEN_SECONDS / 4))
         written, writing = self._result(matching, "log", until, ((), ()))
         # The libraries' make the reason clearer, where they can be had in time.
-        more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))
+        more = Task(lambda: (*found.of_whole_files(), *found.of_code(_telling(ranks)), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         return tuple(dict.fromkeys((*texts, *writing))), missing, written
@@ -382,6 +382,13 @@ def _answered(answer: _T | Unavailable) -> _T:
     if isinstance(answer, Unavailable):
         raise _NoAnswerError(answer)
     return answer
+
+
+def _telling(ranks: Sequence[RankSnapshot]) -> list[RanCode]:
+    """The functions whose counters may tell why the ranks part."""
+    codes = [rank.process.code for rank in ranks if rank.process is not None]
+    elsewhere = any((rank.world_size or 0) > len(codes) for rank in ranks)
+    return [*one_sided(codes), *(partly_idle(codes) if elsewhere else ())]
 
 
 def _host(network: sockets.Sockets) -> HostSnapshot:

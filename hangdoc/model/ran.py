@@ -12,6 +12,7 @@ and on the other ranks line 42 is as it was compiled: the condition was true on 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -52,3 +53,26 @@ class RanCode:
     since_warm: bool = False
     """``idle`` holds only since the function became warm: CPython 3.11 counts from its eighth call or round on."""
     tests: tuple[Tested, ...] = ()
+
+
+def one_sided(processes: Iterable[Sequence[RanCode]]) -> list[RanCode]:
+    """One of each function that some of these processes have called and others not, or that has a line which has run in
+    one and not in another; in the order of the files."""
+    known: dict[tuple[str, int, str], list[RanCode]] = {}
+    for codes in processes:
+        for code in codes:
+            known.setdefault((code.file, code.first_line, code.function), []).append(code)
+    found = []
+    for key in sorted(known):
+        codes = known[key]
+        ran = {line for code in codes for line in code.ran}
+        called = {code.called for code in codes}
+        if {True, False} <= called or any(not ran.isdisjoint(code.idle) for code in codes):
+            found.append(codes[0])
+    return found
+
+
+def partly_idle(processes: Iterable[Sequence[RanCode]]) -> list[RanCode]:
+    """One of each function that has run in part: the ranks of another host may have run the rest."""
+    every = {(code.file, code.first_line, code.function): code for codes in processes for code in codes if code.ran}
+    return [every[key] for key in sorted(every) if every[key].idle]

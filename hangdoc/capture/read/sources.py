@@ -24,6 +24,7 @@ from hangdoc.capture.read.written import Output, texts_of, written_by
 from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable, Written
 from hangdoc.model.stop_flags import flags, flags_in, functions, leaving_tests, set_at, setters, tests_around
 
@@ -37,6 +38,8 @@ _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
 _MAX_ANSWERING = 80
 _MAX_WRITING = 60
+_MAX_RUN = 100
+_MAX_RUN_FILES = 30
 _ASKED_DEEP = 2
 """Functions that ask each other, followed this far. Judgement."""
 _MAX_TRIED = 400
@@ -124,6 +127,10 @@ class Sources:
         """The user's files on the stacks, the small ones: what would end a wait need not be on a stack, and a process
         that was spawned, or whose program is over, has no frame of its module."""
         return tuple(self._files.whole(self._texts))
+
+    def of_code(self, codes: Iterable[RanCode]) -> tuple[SourceText, ...]:
+        """The user's functions of these, which need be on no stack."""
+        return tuple(self._files.of_code(codes))
 
     def written(
         self, outputs: Sequence[Output], rank_of: Mapping[int, int], until: float
@@ -223,6 +230,20 @@ class _Files:
                 left -= lines
                 found.append(text)
         return found
+
+    def of_code(self, codes: Iterable[RanCode]) -> list[SourceText]:
+        """The functions of these, without a note where one is missing."""
+        found: dict[tuple[str, int], SourceText] = {}
+        files: set[str] = set()
+        for code in codes:
+            files.add(code.file)
+            if len(found) >= _MAX_RUN or len(files) > _MAX_RUN_FILES:
+                break
+            with contextlib.suppress(NoSourceError):
+                text = self.module(code.file).around(code.function, code.first_line)
+                if text is not None and text.function != "<module>":
+                    found.setdefault((text.file, text.first_line), text)
+        return list(found.values())
 
     def setters(
         self, users: Sequence[str], libraries: Sequence[SourceText], lines: _Lines, until: float
