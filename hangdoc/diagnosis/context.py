@@ -337,9 +337,16 @@ class Case:
 
     @cached_property
     def ran(self) -> Ran:
-        """Which lines have run on which ranks."""
+        """Which lines have run on which ranks; nothing of one that is at a line which, by its counters, never ran."""
         codes = {rank: each.process.code for rank, each in self.ranks.items() if each.process is not None}
-        return Ran(self.sources, {rank: code for rank, code in codes.items() if code})
+        found = Ran(self.sources, {rank: code for rank, code in codes.items() if code})
+        wrong = {
+            rank
+            for rank in codes
+            if (activity := self.activities.get(rank)) is not None
+            and any(found.for_sure(rank, f.file, f.line) is False for f in user_stack(activity.stack)[1:])
+        }
+        return Ran(self.sources, {rank: code for rank, code in codes.items() if code and rank not in wrong})
 
     @cached_property
     def values(self) -> Values:

@@ -45,24 +45,24 @@ def ran_alone(case: Case, ranks: SideRanks) -> list[LeftBehind]:
             one = _decided(case.sources, case.ran, file, line, theirs)
             if one is None or is_alike(one[1]) or _is_still_to_come(case.sources, stacks[1 - side], file, line):
                 continue
-            sets, jumps = beside(case.sources, file, line)
+            sets, jumps = beside(case.sources, file, one[2])
             left = LeftBehind(file, one[0], one[1], line, side, sets=sets, jumps=jumps)
             found.setdefault((file, *one[1].place), left)
     return list(found.values())
 
 
-def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[int]) -> tuple[str, Guard] | None:
-    """(function, the innermost condition around the line that the others have tested); None where there is none, or the
-    others have never called the function."""
+def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[int]) -> tuple[str, Guard, int] | None:
+    """(function, the innermost condition around the line that the others have tested, a line under it); None where
+    there is none, or the others have never called the function."""
     tree = sources.function(file, line)
     if tree is None or ran.never_called(others, file, line):
         return None
-    for guard in reversed(guards(tree, line)):
-        if not decides(guard) or guard.line == line:
+    for guard in reversed(guards(tree, _in_suite(tree, line))):
+        if not decides(guard) or (guard.line == line and guard.kind != "try"):
             continue
         asked = _first_of_try(tree, guard) if guard.kind == "try" else guard.line
         if any(ran.has(rank, file, asked) is not False for rank in ran.known(others)):
-            return function_name(tree, line), guard
+            return function_name(tree, line), guard, _in_suite(tree, line)
     return None
 
 
@@ -70,6 +70,12 @@ def _first_of_try(tree: ast.AST, guard: Guard) -> int:
     """The first line of the body whose exceptions the handler catches."""
     tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try))
     return next((n.body[0].lineno for n in tries if any(h.lineno == guard.line for h in n.handlers)), guard.line)
+
+
+def _in_suite(tree: ast.AST, line: int) -> int:
+    """The line; of a handler's own, which runs where something was raised, the first of its suite."""
+    handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    return next((node.body[0].lineno for node in handlers if node.lineno == line), line)
 
 
 def _is_still_to_come(sources: Sources, stacks: list[Stack], file: str, line: int, deep: int = _DEEPEST) -> bool:
