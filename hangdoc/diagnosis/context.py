@@ -344,7 +344,7 @@ class Case:
             rank
             for rank in codes
             if (activity := self.activities.get(rank)) is not None
-            and any(found.for_sure(rank, f.file, f.line) is False for f in user_stack(activity.stack)[1:])
+            and any(found.for_sure(rank, f.file, f.line) is False for f in user_stack(activity.stack))
         }
         return Ran(self.sources, {rank: code for rank, code in codes.items() if code and rank not in wrong})
 
