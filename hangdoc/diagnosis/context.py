@@ -17,6 +17,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import task_function
+from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
@@ -333,6 +334,19 @@ class Case:
     def sources(self) -> Sources:
         """The captured sources."""
         return Sources(self.job.sources)
+
+    @cached_property
+    def ran(self) -> Ran:
+        """Which lines have run on which ranks; nothing of one that is at a line which, by its counters, never ran."""
+        codes = {rank: each.process.code for rank, each in self.ranks.items() if each.process is not None}
+        found = Ran(self.sources, {rank: code for rank, code in codes.items() if code})
+        wrong = {
+            rank
+            for rank in codes
+            if (activity := self.activities.get(rank)) is not None
+            and any(found.for_sure(rank, f.file, f.line) is False for f in user_stack(activity.stack))
+        }
+        return Ran(self.sources, {rank: code for rank, code in codes.items() if code and rank not in wrong})
 
     @cached_property
     def values(self) -> Values:

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -41,17 +42,18 @@ def with_traces(
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
     sides = (blame.culprits, others_of(case, blame))
-    left = left_behind(case, sides) if all(sides) else []
+    left = _of_both(left_behind(case, sides), ran_alone(case, sides)) if all(sides) else []
     branch = found.branch
     known = {(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)} if branch is not None else set()
     left = [each for each in left if (each.file, each.guard.line) not in known]
     asking = [(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)] if branch is not None else []
     asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
-    words = _words(case.sources, asking)
-    linked = [each for each in left if _is_linked(each, words)]
+    own = _own_words(case.sources, asking)
+    words = _with_asked(case.sources, own)
+    linked = [each for each in left if _is_linked(each, own, words)]
     leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
-        left = linked or leaving or left
+        left = linked or leaving or [each for each in left if each.name]
     else:
         left = linked or (leaving if branch.kind in ("loop", "try") else [])
     if not 0 < len(left) <= MOST:
@@ -72,6 +74,12 @@ def with_traces(
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
 
 
+def _of_both(traces: list[LeftBehind], ran: list[LeftBehind]) -> list[LeftBehind]:
+    """The traces, and what only the counters show."""
+    known = {(each.file, each.guard.place) for each in traces}
+    return [*traces, *(each for each in ran if (each.file, each.guard.place) not in known)]
+
+
 def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
     """True for a loop in a function that the culprits are not in: something before may have kept them from it."""
     point = blame.diverged.branch_point if blame.diverged is not None else None
@@ -86,7 +94,9 @@ def _kind(left: LeftBehind) -> str:
 
 
 def _shown(left: LeftBehind) -> str:
-    """'Outcome.failures', and 'results' of a function's or module's own."""
+    """'Outcome.failures', 'results' of a function's or module's own, or 'line 42' that has run."""
+    if not left.name:
+        return f"line {left.line}"
     return f"{left.owner}.{bare(left.name)}" if left.owner[:1].isupper() else bare(left.name)
 
 
@@ -95,16 +105,22 @@ def _told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> M
     condition = Condition(left.guard.condition, left.file, left.guard.line)
     how = f" was {left.guard.taken} on " if left.guard.kind in (*CONDITIONS, "return") else " was reached on "
     where: Message = [condition, how, Ranks(sides[left.side]), " and never on ", Ranks(sides[1 - left.side])]
+    if not left.name:
+        return [where, f" (line {left.line} has run on ", Ranks(sides[left.side]), " alone)"]
     name = f"len({_shown(left)})" if left.name.startswith("len(") else _shown(left)
     return [where, f", by what it left behind ({name} = ", Values(dict(left.values), " | "), ")"]
 
 
-def _is_linked(left: LeftBehind, words: set[str]) -> bool:
+def _is_linked(left: LeftBehind, own: set[str], words: set[str]) -> bool:
+    """True if the conditions go by what was left behind; of lines that only ran, by what the function answers there, or
+    what is set beside them. ``own``: the names in the conditions; ``words``: also those in functions that they ask."""
+    if not left.name:
+        return (left.jumps and left.function in words) or not own.isdisjoint(left.sets)
     return not words.isdisjoint({left.function, bare(left.name), *left.sets})
 
 
-def _words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
-    """The names that the conditions at these lines, or functions that they ask, go by."""
+def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
+    """The names in the conditions at these lines, and in what sets those there."""
     found: set[str] = set()
     for file, line in conditions:
         tree = sources.function(file, line)
@@ -114,6 +130,12 @@ def _words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
         plain = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
         made = [value for name in plain for value in set_to(here, name).values() if value is not None]
         found |= own.union(*map(_names, made))
+    return found
+
+
+def _with_asked(sources: Sources, words: set[str]) -> set[str]:
+    """The names, and those in the functions that they ask."""
+    found = set(words)
     for _ in range(_DEEPEST):
         asked = [node for name in found for _, node in sources.user_functions(name)]
         found |= {word for node in asked for word in _names(node)}

@@ -10,6 +10,7 @@
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
 ``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
+``tested``            which candidates the lines that have run on each side confirm, and which they refute
 ``tried``             could an exception have led the culprits out of a try body?
 ``way_to_message``    the conditions on the way to a message, past which its peer can have gone
 ``branch_values``     the chosen one as the report shows it, with the values that differ

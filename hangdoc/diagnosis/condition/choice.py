@@ -33,6 +33,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
+from hangdoc.diagnosis.condition.tested import by_what_ran
 from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
@@ -87,7 +88,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = left_further_in(case, possible)
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
     possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
-    return rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
+    possible = rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
+    return by_what_ran(case.sources, case.ran, possible, ranks)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

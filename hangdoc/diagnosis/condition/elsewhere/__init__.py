@@ -16,6 +16,7 @@
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take
 ``left_behind``       around statements that left something behind on one side alone: counts, lists, flags
+``ran_alone``         around lines that one side alone has run
 ``caught``, ``raised``
                       an exception that a handler caught, or that is pending, and under what it is raised
 ``led_block``         a block that one rank goes through first, while the others wait at its entrance

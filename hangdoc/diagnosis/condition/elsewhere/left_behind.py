@@ -54,11 +54,11 @@ class LeftBehind:
     """Of the statement under it that left something behind, or of the call that led there."""
     side: int
     """Side 0, the culprits, or side 1."""
-    owner: str
+    owner: str = ""
     """The class, or the function or module, that has ``name``."""
-    name: str
-    """What was left: 'dropped', 'len(rejected)'."""
-    values: tuple[tuple[int, str], ...]
+    name: str = ""
+    """What was left: 'dropped', 'len(rejected)'; '' where only the counters show it, see ``ran_alone``."""
+    values: tuple[tuple[int, str], ...] = ()
     sets: frozenset[str] = frozenset()
     """The last names of what else the statements beside it set."""
     jumps: bool = False
@@ -96,7 +96,7 @@ def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
             way = _condition(case.sources, change, stacks[1 - side], _DEEPEST)
             if way is not None:
                 file, function, guard, line = way
-                sets, jumps = _beside(case.sources, file, line)
+                sets, jumps = beside(case.sources, file, line)
                 left = LeftBehind(file, function, guard, line, side, owner, name, values, sets, jumps)
                 found.setdefault((file, *guard.place), left)
     return list(found.values())
@@ -228,8 +228,8 @@ def _condition(sources: Sources, change: _Change, others: list[Stack], deep: int
     name = getattr(function, "name", "<module>")
     if any(_is_behind(sources, stack, change.file, name, line) for stack in others):
         return None
-    around = [g for g in guards(change.tree, line) if _decides(g)]
-    if any(map(_is_alike, around)):
+    around = [g for g in guards(change.tree, line) if decides(g)]
+    if any(map(is_alike, around)):
         return None
     callers = [each for each in sources.user_calls(name) if each.function is not function]
     calls = [_Change(each.file, each.tree, ast.Expr(each.call, lineno=each.call.lineno)) for each in callers]
@@ -245,13 +245,14 @@ def _name(change: _Change) -> str:
     return getattr(enclosing_function(change.tree, change.node.lineno), "name", "<module>")
 
 
-def _decides(guard: Guard) -> bool:
+def decides(guard: Guard) -> bool:
+    """True for a condition and for an `except` suite: a loop or a `try:` only stands around what it holds."""
     if guard.kind == "try":
         return guard.taken and guard.condition.startswith("except")
     return guard.kind in (*CONDITIONS, "return", "match")
 
 
-def _is_alike(guard: Guard) -> bool:
+def is_alike(guard: Guard) -> bool:
     """True for a condition on the rank, or one that is the same on every rank, or true in some rounds."""
     if guard.names == ("__name__",):
         return True
@@ -272,7 +273,7 @@ def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: i
     return False
 
 
-def _beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
+def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
     """(the last names of what the statements of the line's block set, whether one of them leaves the suite)."""
     tree = sources.function(file, line)
     sets: set[str] = set()

@@ -1,0 +1,106 @@
+"""The conditions under which one side alone has run lines of the program: the plainest thing a branch leaves behind.
+
+Example: the interpreters' counters say that line 76 has run on rank 2 and on no other rank, of
+
+    74  def load(self, path):
+    75      if path.stat().st_size < self.floor:
+    76          self.skip = True
+    77          return None
+
+→ `if path.stat().st_size < self.floor:`. Of the conditions around such a line it is the innermost that the other side
+has tested as well. A line that the other side is still to come to says nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name
+from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.model.process import Stack
+
+_MOST_LINES = 400
+"""Lines that are looked into at most; chosen by hand."""
+_DEEPEST = 3
+"""Calls between a line and the stack of the other side, followed this far; chosen by hand."""
+
+
+def ran_alone(case: Case, ranks: SideRanks) -> list[LeftBehind]:
+    """The conditions, each once, with the first line under it that one side alone has run."""
+    if not case.ran:
+        return []
+    found: dict[tuple[str, int, str], LeftBehind] = {}
+    stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]
+    for side in (0, 1):
+        mine, theirs = ranks[side], ranks[1 - side]
+        for file, line in list(case.ran.ran_alone(mine, theirs))[:_MOST_LINES]:
+            one = _decided(case.sources, case.ran, file, line, theirs)
+            if one is None or is_alike(one[1]) or _is_still_to_come(case.sources, stacks[1 - side], file, line):
+                continue
+            sets, jumps = beside(case.sources, file, one[2])
+            left = LeftBehind(file, one[0], one[1], line, side, sets=sets, jumps=jumps)
+            found.setdefault((file, *one[1].place), left)
+    return list(found.values())
+
+
+def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[int]) -> tuple[str, Guard, int] | None:
+    """(function, the innermost condition around the line that the others have tested, a line under it); None where
+    there is none, or the others have never called the function."""
+    tree = sources.function(file, line)
+    if tree is None or ran.never_called(others, file, line):
+        return None
+    for guard in reversed(guards(tree, _in_suite(tree, line))):
+        if not decides(guard) or (guard.line == line and guard.kind != "try"):
+            continue
+        asked = _first_of_try(tree, guard) if guard.kind == "try" else guard.line
+        if any(ran.has(rank, file, asked) is not False for rank in ran.known(others)):
+            return function_name(tree, line), guard, _in_suite(tree, line)
+    return None
+
+
+def _first_of_try(tree: ast.AST, guard: Guard) -> int:
+    """The first line of the body whose exceptions the handler catches."""
+    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try))
+    return next((n.body[0].lineno for n in tries if any(h.lineno == guard.line for h in n.handlers)), guard.line)
+
+
+def _in_suite(tree: ast.AST, line: int) -> int:
+    """The line; of a handler's own, which runs where something was raised, the first of its suite."""
+    handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    return next((node.body[0].lineno for node in handlers if node.lineno == line), line)
+
+
+def _is_still_to_come(sources: Sources, stacks: list[Stack], file: str, line: int, deep: int = _DEEPEST) -> bool:
+    """True if a rank of these stacks is in the function, in front of the line; or, of a function that it is not in, if
+    each call of it lies there."""
+    tree = sources.function(file, line)
+    if tree is None:
+        return False
+    name = function_name(tree, line)
+    here = {(guard.place, guard.taken) for guard in guards(tree, line) if guard.kind != "loop"}
+    inside = False
+    for frame in (frame for stack in stacks for frame in stack):
+        if frame.file != file or plain(frame.function) != name or not _same_function(sources, file, frame.line, line):
+            continue
+        inside = True
+        now = {guard.place: guard.taken for guard in guards(tree, frame.line)}
+        apart = any(now.get(place, taken) != taken for place, taken in here)
+        if frame.line < line and not apart:
+            return True
+    calls = sources.user_calls(name) if not inside and deep else []
+    calls = [each for each in calls if getattr(each.function, "name", "") != name]
+    return bool(calls) and all(_is_still_to_come(sources, stacks, c.file, c.call.lineno, deep - 1) for c in calls)
+
+
+def _same_function(sources: Sources, file: str, line: int, other: int) -> bool:
+    trees = [(sources.function(file, each), each) for each in (line, other)]
+    found = [enclosing_function(tree, each) for tree, each in trees if tree is not None]
+    return len(found) == 2 and getattr(found[0], "lineno", 0) == getattr(found[1], "lineno", 0)

@@ -1,0 +1,145 @@
+"""What has run on the ranks, asked of each candidate: could it have parted the sides?
+
+Of the candidate `if not rows:` with `return None` under it, past which one side went on to its call:
+
+- the other side has not run the test: it is none (``REFUTED``), what parted the sides came before it;
+- the other side has not run the arm that leads elsewhere: none either;
+- the other side has run the test, and nothing of what comes after it: it went that way every time (``CONFIRMED``).
+
+What both sides have run, in some round, says nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS
+from hangdoc.diagnosis.source.values import SideRanks
+
+CONFIRMED, UNKNOWN, REFUTED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Arms:
+    """The lines that tell how a guard was decided: ``test`` run where it was asked, ``under`` where it was as the
+    guarded side has it, ``past`` where it was not; () where no line tells."""
+
+    test: tuple[int, ...]
+    under: tuple[int, ...]
+    past: tuple[int, ...]
+    may_lead_further: bool = False
+    """An exception may have led past all of these."""
+
+
+def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+    """``points`` without those that the counters refute, and with those first that they confirm."""
+    if not ran or not points:
+        return points
+    judged = [(_judged(sources, ran, point, ranks), point) for point in points]
+    return [point for wanted in (CONFIRMED, UNKNOWN) for how, point in judged if how == wanted]
+
+
+def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) -> int:
+    if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
+        return UNKNOWN
+    under, others = ran.known(ranks[point.guarded]), ran.known(ranks[1 - point.guarded])
+    arms = arms_of(sources, point.file, point.guard)
+    if arms is None or not others:
+        return UNKNOWN
+    return _by_arms(ran, point.file, arms, under, others)
+
+
+def _by_arms(ran: Ran, file: str, arms: _Arms, under: tuple[int, ...], others: tuple[int, ...]) -> int:
+    if _none(ran, others, file, arms.test, sure=True):
+        return REFUTED
+    if _none(ran, others, file, arms.past, sure=True) and not arms.may_lead_further:
+        return REFUTED
+    if _all(ran, others, file, arms.past) and _none(ran, under, file, arms.past):
+        return CONFIRMED
+    if _all(ran, others, file, arms.test) and _none(ran, others, file, arms.under):
+        return CONFIRMED
+    return UNKNOWN
+
+
+def _all(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...]) -> bool:
+    """True if each of the ranks has run one of the lines."""
+    return bool(lines) and all(any(ran.has(rank, file, line) for line in lines) for rank in ranks)
+
+
+def _none(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...], *, sure: bool = False) -> bool:
+    """True if none of the ranks has run the lines: one of these is known not to have run, and none to have."""
+    ask = ran.for_sure if sure else ran.has
+    known = [{ask(rank, file, line) for line in lines} for rank in ranks]
+    return bool(known) and all(False in each and True not in each for each in known)
+
+
+def arms_of(sources: Sources, file: str, guard: Guard) -> _Arms | None:
+    """The lines that tell how the guard was decided; None where none do: of a test within a line."""
+    tree = sources.function(file, guard.line)
+    nodes = ast.walk(tree) if tree is not None else ()
+    for node in nodes:
+        if isinstance(node, ast.If) and node.lineno == guard.line and guard.kind in ("if", "return"):
+            body, other = _first_lines(node.body), _first_lines(node.orelse)
+            if guard.kind == "return":
+                after = _lines_after(tree, node)
+                return _Arms(_of_test(node.test), after, other if guard.taken else body)
+            return _Arms(_of_test(node.test), body if guard.taken else other, other if guard.taken else body)
+        if isinstance(node, LOOPS) and node.lineno == guard.line and guard.kind == "loop":
+            test = node.test if isinstance(node, ast.While) else node.iter
+            return _Arms(_of_test(test), _first_lines(node.body), ())
+        if guard.kind == "try" and guard.is_tried and isinstance(node, ast.Try) and node.lineno == guard.line:
+            handled = tuple(line for handler in node.handlers for line in _first_lines(handler.body))
+            return _Arms(_first_lines(node.body[:1]), (), handled, may_lead_further=True)
+        if guard.kind == "try" and isinstance(node, ast.ExceptHandler) and node.lineno == guard.line:
+            suite = _first_lines(node.body)
+            return _Arms((), suite, ()) if guard.taken else _Arms((), (), suite)
+    return None
+
+
+def _of_test(test: ast.expr) -> tuple[int, ...]:
+    return tuple(range(test.lineno, (test.end_lineno or test.lineno) + 1))
+
+
+def _first_lines(block: list[ast.stmt]) -> tuple[int, ...]:
+    """The lines of the block's statements up to the first that may not run to its end, and those of its beginning."""
+    found: list[int] = []
+    for statement in block:
+        found += _own_lines(statement)
+        if not isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign | ast.AnnAssign):
+            break
+    return tuple(found)
+
+
+def _own_lines(statement: ast.stmt) -> Iterator[int]:
+    """The statement's own lines; of a compound one, those of what it tests or goes over."""
+    if isinstance(statement, FUNCTIONS):
+        return
+    if isinstance(statement, ast.Try):
+        yield from _first_lines(statement.body[:1])
+        return
+    head = getattr(statement, "test", None) or getattr(statement, "iter", None)
+    if isinstance(statement, ast.If | ast.While | ast.For | ast.AsyncFor) and isinstance(head, ast.expr):
+        yield from _of_test(head)
+    elif isinstance(statement, ast.With | ast.AsyncWith):
+        yield from (line for item in statement.items for line in _of_test(item.context_expr))
+    elif not isinstance(statement, ast.Match):
+        yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _lines_after(tree: ast.AST | None, node: ast.If) -> tuple[int, ...]:
+    """The lines of the next statement, which run where an `if` that leaves its block was not taken."""
+    for around in ast.walk(tree) if tree is not None else ():
+        for part in ("body", "orelse", "finalbody"):
+            block = getattr(around, part, None)
+            if not isinstance(block, list) or node not in block:
+                continue
+            following = _first_lines(block[block.index(node) + 1 :])
+            is_elif = isinstance(around, ast.If) and part == "orelse" and len(block) == 1
+            return _lines_after(tree, around) if is_elif and isinstance(around, ast.If) else following
+    return ()
