@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from copy import deepcopy
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -163,7 +162,7 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     starts = {dotted(n.targets[0]) for n in begins if n.lineno < loop.lineno and len(n.targets) == 1}
     starts = {name for name in starts if sum(each.id == name for each in stored) == 1}
     grown = _lengthened(loop.body)
-    first = {ast.dump(made) for made in _first_lengths(here, loop, length, stored)}
+    first = set(_first_lengths(here, loop, length, stored))
     added = [
         other
         for start, other in ((end.left, end.right), (end.right, end.left))
@@ -172,30 +171,20 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     return added[:1] if any(dotted(n) in grown for n in ast.walk(length)) else []
 
 
-def _first_lengths(here: ast.AST, loop: ast.While, length: ast.expr, stored: list[ast.Name]) -> Iterator[ast.expr]:
-    """What the length began with, by names that nothing sets anew: of `ids = prompt`, and of `ids, done = prompt,
-    False`, `prompt.shape[1]` for `ids.shape[1]`."""
+def _first_lengths(here: ast.AST, loop: ast.While, length: ast.expr, stored: list[ast.Name]) -> Iterator[str]:
+    """Dumps of what the length began with, by names that nothing sets anew: `prompt.shape[1]` for `ids.shape[1]` after
+    `ids = prompt`, or after `ids, done = prompt, False`."""
     end = loop.end_lineno or loop.lineno
     for node in (n for n in ast.walk(here) if isinstance(n, ast.Assign) and n.lineno < loop.lineno):
         target, value = node.targets[0], node.value
-        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-        pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]
-        for name, given in pairs:
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        for name, given in zip(targets, values, strict=False):
             kept = isinstance(given, ast.Name) and not any(
                 each.id == given.id and node.lineno <= each.lineno <= end for each in stored
             )
             if kept and isinstance(name, ast.Name):
-                yield _Renamed(name.id, given).visit(deepcopy(length))
-
-
-class _Renamed(ast.NodeTransformer):
-    """An expression with one name replaced by another."""
-
-    def __init__(self, old: str, new: ast.expr) -> None:
-        self._old, self._new = old, new
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._new if node.id == self._old else node
+                yield ast.dump(length).replace(f"id={name.id!r}", f"id={dotted(given)!r}")
 
 
 def _lengthened(body: list[ast.stmt]) -> set[str]:
