@@ -29,6 +29,10 @@ class Role(Enum):
     """Values that user code has logged are reduced."""
 
 
+_IMPORTED = "<module>"
+"""A module that is being imported does nothing yet of what its functions do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Landmark:
     """What a library frame is for. ``advice``: what else would cure a call on some ranks only."""
@@ -53,7 +57,7 @@ class Landmark:
                 return False
         elif not file.endswith("/" + self.file) and file != self.file:
             return False
-        return "*" in self.functions or function in self.functions
+        return function in self.functions or ("*" in self.functions and function != _IMPORTED)
 
 
 @lru_cache(maxsize=2)

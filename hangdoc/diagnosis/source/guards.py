@@ -346,7 +346,7 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
     ``called``: names of the functions that are being called, if they are known.
     """
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
-    calls = {n for n in calls if dotted(n.func) not in names("makes_a_value")} or calls
+    calls = {n for n in calls if not _only_hands_on(n)} or calls
     # If a name picks some of them, only the conditions around these count; else those around the name itself, which is
     # called later.
     chosen: set[ast.AST] = {n for n in calls if last_name(n.func) in called}
@@ -363,6 +363,13 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
         elif isinstance(node, ast.Call):
             found += _asked_of_each(node, reached, depth)
     return found
+
+
+def _only_hands_on(call: ast.Call) -> bool:
+    """True for a call that never communicates itself: `len(x)`, the `.item()` of `m.compute().item()`, the `.items()`
+    that a comprehension goes over."""
+    name = last_name(call.func)
+    return dotted(call.func) in names("makes_a_value") or name in names("gives_items") or name in names("reads_values")
 
 
 def _asked_of_each(node: ast.Call, calls: set[ast.AST], depth: int) -> list[Guard]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -150,7 +151,8 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     """By how much ``length`` is to grow, where each round makes it longer and ``end`` is what it began with and a
     bound, as a list of one; [] for others.
 
-    Example: `start = ids.shape[1] ⏎ while ids.shape[1] < start + limit: ⏎ ids = torch.cat([ids, token], 1)` → `limit`.
+    Example: `start = ids.shape[1] ⏎ while ids.shape[1] < start + limit: ⏎ ids = torch.cat([ids, token], 1)` → `limit`;
+    so too for `ids = prompt ⏎ while ids.shape[1] < prompt.shape[1] + limit:`.
     """
     if not isinstance(end, ast.BinOp) or not isinstance(end.op, ast.Add):
         return []
@@ -160,8 +162,29 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     starts = {dotted(n.targets[0]) for n in begins if n.lineno < loop.lineno and len(n.targets) == 1}
     starts = {name for name in starts if sum(each.id == name for each in stored) == 1}
     grown = _lengthened(loop.body)
-    added = [other for start, other in ((end.left, end.right), (end.right, end.left)) if dotted(start) in starts]
+    first = set(_first_lengths(here, loop, length, stored))
+    added = [
+        other
+        for start, other in ((end.left, end.right), (end.right, end.left))
+        if dotted(start) in starts or ast.dump(start) in first
+    ]
     return added[:1] if any(dotted(n) in grown for n in ast.walk(length)) else []
+
+
+def _first_lengths(here: ast.AST, loop: ast.While, length: ast.expr, stored: list[ast.Name]) -> Iterator[str]:
+    """Dumps of what the length began with, by names that nothing sets anew: `prompt.shape[1]` for `ids.shape[1]` after
+    `ids = prompt`, or after `ids, done = prompt, False`."""
+    end = loop.end_lineno or loop.lineno
+    for node in (n for n in ast.walk(here) if isinstance(n, ast.Assign) and n.lineno < loop.lineno):
+        target, value = node.targets[0], node.value
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        for name, given in zip(targets, values, strict=False):
+            kept = isinstance(given, ast.Name) and not any(
+                each.id == given.id and node.lineno <= each.lineno <= end for each in stored
+            )
+            if kept and isinstance(name, ast.Name):
+                yield ast.dump(length).replace(f"id={name.id!r}", f"id={dotted(given)!r}")
 
 
 def _lengthened(body: list[ast.stmt]) -> set[str]:

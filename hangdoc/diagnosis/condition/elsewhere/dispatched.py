@@ -53,9 +53,8 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
             call = _looked_up(sources, caller, plain(callee.function)) if called else None
             if call is not None:
                 made = _made(way[at:]) if plain(callee.function) == _MAKES else None
-                return Dispatched(
-                    Condition(text_of(call), caller.file, caller.line), plain(callee.function), side, made
-                )
+                line = caller.line if isinstance(call, ast.Call) and holds(call, caller.line) else call.lineno
+                return Dispatched(Condition(text_of(call), caller.file, line), plain(callee.function), side, made)
     return None
 
 
@@ -64,17 +63,18 @@ def _made(way: Stack) -> str:
     return class_of(next((frame for frame in way if plain(frame.function) != _MAKES), way[0])) or class_of(way[0])
 
 
-def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.Call | None:
-    """The one call at the line that finds its function by a key, or in a variable that was set so; None where the line
-    names it, and for an object that is called. A class that is looked up is one, too."""
+def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.expr | None:
+    """The one call at the line that finds its function by a key, or what one statement set the variable to that it
+    calls; None where the line names it, and for an object that is called. A class that is looked up is one, too."""
     tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
     hidden = function.startswith(("<", "__")) and function != _MAKES
     if tree is None or hidden or any(last_name(each.func) == function for each in calls):
         return None
     here = enclosing_function(tree, caller.line)
-    found = [each for each in calls if _is_lookup(each.func) or _is_looked_up_before(here, each.func)]
-    return found[0] if len(found) == 1 else None
+    found = [each for each in calls if _is_lookup(each.func) or _looked_up_before(here, each.func)]
+    before = _looked_up_before(here, found[0].func) if len(found) == 1 else []
+    return before[0] if len(before) == 1 else found[0] if len(found) == 1 else None
 
 
 def _is_lookup(value: ast.expr | None) -> bool:
@@ -84,9 +84,11 @@ def _is_lookup(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Subscript)
 
 
-def _is_looked_up_before(here: ast.AST, function: ast.expr) -> bool:
-    values = set_to(here, function.id).values() if isinstance(function, ast.Name) else ()
-    return bool(values) and all(_is_lookup(value) for value in values)
+def _looked_up_before(here: ast.AST, function: ast.expr) -> list[ast.expr]:
+    """What the called variable was set to, where that is a look-up each time."""
+    values = [*set_to(here, function.id).values()] if isinstance(function, ast.Name) else []
+    found = [value for value in values if value is not None and _is_lookup(value)]
+    return found if len(found) == len(values) else []
 
 
 def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition, list[Condition]] | None:

@@ -143,3 +143,13 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     found = dispatched(looked, sides)
     assert (found.makes if found is not None else None) == makes
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
+
+
+def test_the_look_up_before_the_call_is_told() -> None:
+    text = "def step(kind, x):\n    loss = LOSSES.get(kind, plain)\n    y = net(x)\n    loss(y)\n    reduce(x)\n"
+    text += "def pairs(x):\n    gather(x)\n"
+    found = dispatched(
+        Sources((SourceText(FILE, "<module>", 1, text),)), (stack((7, "pairs"), (4, "step")), stack((5, "step")))
+    )
+    assert found is not None
+    assert (found.call.source, found.call.line) == ("LOSSES.get(kind, plain)", 2)

@@ -534,3 +534,16 @@ def test_what_ends_any_and_all_before_their_last_item(asked: str, taken: bool):
     assert tree is not None
     found = guards_in_expression(tree, 2, frozenset({"moved"}))
     assert ("expression", f"{asked}(moved(p) for p in parts)", taken) in [(g.kind, g.condition, g.taken) for g in found]
+
+
+def test_a_filter_explains_a_call_of_another_name_that_its_element_makes() -> None:
+    """A library wraps the function that is called, so that its name tells nothing."""
+    tree = ast.parse("def summary(ms):\n    return {k: m.compute().item() for k, m in ms.items() if m.seen}\n")
+    assert [g.condition for g in guards(tree, 2, frozenset({"wrapped"}))] == ["if m.seen"]
+
+
+@pytest.mark.parametrize("begin", ["ids = prompt", "ids, done = prompt, False"])
+def test_what_grows_from_another_thing_counts_to_its_length_and_a_bound(begin: str) -> None:
+    text = f"{begin}\nwhile ids.shape[1] < prompt.shape[1] + limit:\n    ids = torch.cat([ids, token], 1)"
+    assert counts_to_a_bound(ast.parse(text), 2) == ("limit",)
+    assert counts_to_a_bound(ast.parse(text + "\n    prompt = ids"), 2) is None
