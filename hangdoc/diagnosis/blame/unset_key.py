@@ -36,6 +36,8 @@ class UnsetKey(Explanation):
     waiting: tuple[int, ...]
     set_at: Frame
     """The line that sets such a key under the rank's own number."""
+    of_series: bool = False
+    """The number is none of a rank's: later ones of the series are there."""
 
 
 def unset_key(case: Case) -> Blame[UnsetKey] | None:
@@ -50,6 +52,9 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
         return None
     known = any(_awaited(case, rank) for rank in waiting)
     there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case)
+    series = _left_out_of_series(case, waiting, there, missing) if known else None
+    if series is not None:
+        return series
     asked = {rank: set(missing).intersection(_awaited(case, rank) if known else missing) for rank in waiting}
     every = set().union(*asked.values())
     owners = {key: rank for key in every if (rank := _number(key)) is not None and rank in case.seen}
@@ -73,6 +78,29 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     how = Confidence.LIKELY if whole and 2 * len(culprits) < len(case.ranks) else Confidence.POSSIBLE
     stuck = not free_ranks(case.activities)
     return Blame(UnsetKey(left_out, alike, waiting, set_at), culprits, proved=stuck, confidence=how, sure=sure)
+
+
+def _left_out_of_series(
+    case: Case, waiting: tuple[int, ...], there: tuple[str, ...], missing: tuple[str, ...]
+) -> Blame[UnsetKey] | None:
+    """The blame of the only rank that waits for no key, where all others wait for one key of a series of which later
+    ones are there; None otherwise.
+
+    Example: rank 0 waits in a barrier, all others for weights/3, and the store has weights/2 and weights/4 → rank 0.
+    """
+    setters = tuple(sorted(set(case.ranks) - set(waiting)))
+    awaited = {key for rank in waiting for key in _awaited(case, rank)}
+    number = _number(next(iter(awaited))) if len(awaited) == 1 and awaited == set(missing) else None
+    set_at = _own_setting(case.sources)
+    if number is None or len(setters) != 1 or set_at is None or _deletes_keys(case.sources):
+        return None
+    alike = tuple(sorted(key for key in there if _stem(key) == _stem(missing[0])))
+    later = [key for key in alike if (_number(key) or 0) > number]
+    if not later or not _is_past(case, setters[0]):
+        return None
+    found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
+    sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
+    return Blame(found, setters, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _awaited(case: Case, rank: int) -> list[str]:

@@ -11,7 +11,13 @@ from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
-from hangdoc.diagnosis.condition.way_to_message import issued_to_others, jumps_past, way_to_message
+from hangdoc.diagnosis.condition.way_to_message import (
+    chosen_there,
+    issued_to_others,
+    jumps_past,
+    sent_for_others,
+    way_to_message,
+)
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -232,6 +238,11 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
     others = issued_to_others(case, waiter, peer) if skipped is None else ()
+    given = sent_for_others(case, waiter, peer) if skipped is None and not others else ()
+    chosen = chosen_there(case, given)
+    if chosen is not None:
+        awaits = f"what rank {waiter.rank} awaits there"
+        return [*clauses, ["other ranks issue ", awaits, " at ", place(given[0]), ", under ", chosen]]
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())

@@ -33,9 +33,16 @@ def own_key_left_out(case: Case, blame: Blame[UnsetKey]) -> Finding:
         ),
         joined(
             ["in the store ", missing, f" {'is' if len(found.missing) == 1 else 'are'} missing, and ", there],
-            ["every rank sets its own at ", place(found.set_at)],
-            [Joined(deciding, " and "), " decides whether it does"] if deciding else "",
+            [
+                "keys of this name are set at " if found.of_series else "every rank sets its own at ",
+                place(found.set_at),
+            ],
+            [Joined(deciding, " and "), " decides whether ", "one is set" if found.of_series else "it does"]
+            if deciding
+            else "",
         ),
-        "let every rank set its key in every round, whatever it has to say, and give the wait a timeout",
+        "let whoever waits know which keys are set, or set one in every round, and give the wait a timeout"
+        if found.of_series
+        else "let every rank set its key in every round, whatever it has to say, and give the wait a timeout",
         decided_at=deciding[-1] if deciding else None,
     )

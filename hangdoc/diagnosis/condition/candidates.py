@@ -52,6 +52,7 @@ from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
@@ -295,6 +296,8 @@ def _scored(
     if own and all(each is False for each in own.values()):
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
+    if differs and not shown and not rank_like:
+        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, seen, ranks)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and _tests_item(sources, guard, frame)
@@ -306,10 +309,18 @@ def _scored(
         if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
     )
     point = branch_point(guard, frame, side, score)
-    even = not counts.isdisjoint(guard.names)
-    even = even and all(n in counts or n.isupper() or own[n] is False for n in guard.names)
+    counting = counts | _counts_around(sources, guard, frame)
+    even = not counting.isdisjoint(guard.names)
+    even = even and all(n in counting or n.isupper() or own[n] is False for n in guard.names)
     same = bool(differ) and all(each is False for each in differ)
     return replace(point, rank_like=rank_like, always=always, differs=differs, alike=same, even=even, given=telling)
+
+
+def _counts_around(sources: Sources, guard: Guard, frame: Frame) -> frozenset[str]:
+    """What counts the rounds of the loops around the guard, also of one that the other side has left: in each round,
+    every rank has come there with the same count."""
+    tree = sources.function(frame.file, guard.line)
+    return frozenset(name for each in (guards(tree, guard.line) if tree is not None else ()) for name in each.rounds)
 
 
 def _tests_item(sources: Sources, guard: Guard, frame: Frame) -> bool:

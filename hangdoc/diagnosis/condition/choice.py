@@ -9,7 +9,6 @@ loop is dropped; if side 0's last call in it belongs to the round that side 1 is
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -39,7 +38,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.evaluate import truth
+from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
@@ -266,11 +265,11 @@ def _is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
     if not (point.always or all(map(equals_rank, values.values()))):
         return False
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == point.guard.line]
-    if len(nodes) != 1:
+    test = test_at(tree, point.guard.line)
+    if test is None:
         return False
     under, outside = (
-        {truth(nodes[0].test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
+        {truth(test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
         for side in (ranks[point.guarded], ranks[1 - point.guarded])
     )
     return (not point.guard.taken) in under or outside == {point.guard.taken}

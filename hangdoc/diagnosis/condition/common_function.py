@@ -31,7 +31,8 @@ class CommonFunction:
         """False if ``guard`` of ``side`` can't be where the sides diverged: both passed it alike, or one never did.
 
         A side at an earlier line may have passed the guard in an earlier round of a loop that both are in. Example:
-        `if done: return` at line 9 and the other side at line 5 → False.
+        `if done: return` at line 9 and the other side at line 5 → False; of `if done: continue` → True, unless both are
+        in one round.
         """
         other_line = self.frames[1 - side].line
         if guard.kind == "decorator" or _is_among(self.guards[1 - side], guard, taken=guard.taken):
@@ -42,7 +43,8 @@ class CommonFunction:
             return False  # in one round of a loop, what counts its rounds is the same on both sides
         if guard.condition == "finally:" and not guard.holds(other_line):
             return False  # every way leads there; only a side that is still inside shows that this one raised
-        return other_line >= guard.line or not (self.one_round or guard.kind == "return")
+        left = guard.kind == "return" and not (guard.goes_on and self.in_one_loop)
+        return other_line >= guard.line or not (self.one_round or left)
 
     def has_both_arms(self, guard: Guard, side: int) -> bool:
         """True if the other side is in the other arm of ``guard``."""

@@ -87,18 +87,22 @@ def in_its_group(alignment: Alignment) -> Alignment:
 
 
 def nearest_of_the_others(alignment: Alignment) -> Alignment:
-    """The alignment of calls known from stacks alone, with the others' call as that one of them makes it whose way
-    there is the culprits' for longest: of leaders and followers, that of the culprits' own kind.
+    """The alignment with the others' call as that one of them makes it whose way there is the culprits' for longest: of
+    leaders and followers, that of the culprits' own kind.
 
     Example: rank 1 is in follow:16, rank 0 in lead:9 → gather:3 and rank 2 in follow:21 → gather:3 → rank 2's.
     """
-    gap = alignment.first
-    if not alignment.history.inferred or len(alignment.gaps) != 1 or gap is None:
+    gap, history = alignment.first, alignment.history
+    if len(alignment.gaps) != 1 or gap is None:
         return alignment
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or not theirs.site:
         return alignment
-    tokens = [t for rank, ts in sorted(alignment.history.tokens.items()) if rank not in gap.ranks for t in ts]
+    others = [rank for rank in sorted(history.tokens) if rank not in gap.ranks]
+    if history.inferred:
+        tokens = [t for rank in others for t in history.tokens[rank]]
+    else:
+        tokens = [t for rank in others if (t := history.at(rank, theirs.sequence)) and t.pending == theirs.pending]
     alike = [theirs, *(t for t in tokens if t.op == theirs.op and t.site[:1] == theirs.site[:1])]
     ways = [fork(mine.stack, token.stack) for token in alike]
     nearness = [(way.common, way.within_function is not None) for way in ways]

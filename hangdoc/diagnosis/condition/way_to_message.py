@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import jumps_further_in
+from hangdoc.diagnosis.source.guards import guards, jumps_further_in
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
@@ -70,6 +71,37 @@ def issued_to_others(case: Case, waiter: Activity, peer: int) -> Stack:
         return ()
     mine = {_lines(way) for to, way in ways if to == waiter.rank}
     return ways[-1][1] if mine and _lines(ways[-1][1]) not in mine else ()
+
+
+def sent_for_others(case: Case, waiter: Activity, peer: int) -> Stack:
+    """The stack of the one line from which other ranks issued what their partners took at the line at which the waiter
+    waits, where the peer has issued nothing to it from there; () otherwise.
+
+    Example: rank 2 waits in `recv(mark)` at line 9 for rank 1; rank 1 took such a mark at line 9, which rank 0 had sent
+    at line 7 under `if op is Op.END:` → rank 0's stack at line 7.
+    """
+    here = _lines(user_stack(waiter.stack)[:1])
+    journals = {rank: each.journal for rank, each in case.ranks.items() if each.journal is not None}
+    found: dict[tuple[tuple[str, int | None], ...], Stack] = {}
+    for pair in paired(journals):
+        took, gave = reversed(pair) if waiter.kind == ActivityKind.RECV else pair
+        at, way = (user_stack(journals[each.rank].stack(each.message.stack)) for each in (took, gave))
+        if here and _lines(at[:1]) == here:
+            if (took.rank, gave.rank) == (waiter.rank, peer):
+                return ()
+            found.setdefault(_lines(way[:1]), way)
+    return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def chosen_there(case: Case, stack: Stack) -> Condition | None:
+    """The condition that chooses the innermost line of the stack among others: `elif op is Op.END:`."""
+    frame = next(iter(stack), None)
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    if frame is None or tree is None:
+        return None
+    around = [g for g in guards(tree, frame.line) if g.kind in ("if", "match") and g.taken]
+    around = [g for g in around if not any(is_rank_name(name) for name in g.names)]
+    return Condition(around[-1].condition, frame.file, around[-1].line) if around else None
 
 
 def _lines(way: Stack) -> tuple[tuple[str, int | None], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hangdoc.diagnosis.source.syntax import dotted
@@ -40,6 +40,27 @@ def truth(test: ast.AST, values: Mapping[str, str]) -> bool | None:
         return bool(_value(test, values))
     except (_UnknownError, ArithmeticError, TypeError):
         return None
+
+
+def test_at(tree: ast.AST | None, line: int) -> ast.expr | None:
+    """What the only `if` at the line tests; None where there is none, or several."""
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line] if tree else []
+    return nodes[0].test if len(nodes) == 1 else None
+
+
+def goes_alike(
+    tree: ast.AST | None, line: int, seen: Mapping[str, Mapping[int, str]], sides: Iterable[Iterable[int]]
+) -> bool:
+    """True if the `if` at the line goes the same way on all these ranks by the values of its names, though they differ.
+
+    Example: `if n % 10 == 9:` with n = 9 on side 0, which is in there, and 19 on side 1, which has gone through all
+    rounds since → True.
+    """
+    test = test_at(tree, line)
+    if test is None:
+        return False
+    values = ({name: own[rank] for name, own in seen.items() if rank in own} for side in sides for rank in side)
+    return {truth(test, each) for each in values} in ({True}, {False})
 
 
 def value_of(expression: ast.AST, values: Mapping[str, str]) -> str:

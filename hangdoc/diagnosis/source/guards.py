@@ -50,6 +50,7 @@ class Guard:
     ``depth`` is how many guards are further out. ``counters`` are the names that a loop sets or adds to, and ``rounds``
     those that count its rounds, from the same start on every rank. ``in_header``: the line is not in the loop's body,
     but asks it for another round: `for batch in loader:` while the loader makes the next batch, the test of a `while`.
+    ``goes_on``: the earlier jump is a `continue`, after which the loop goes on.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Guard:
     counters: tuple[str, ...] = field(default=())
     rounds: tuple[str, ...] = field(default=())
     in_header: bool = field(default=False, compare=False)
+    goes_on: bool = field(default=False, compare=False)
 
     @property
     def place(self) -> tuple[int, str]:
@@ -297,11 +299,13 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
     node: ast.If | None = statement
     while node is not None:
         if node.body and _leaves(node.body[-1]):
-            found.append(_guard("return", node, f"if {text_of(node.test)}:", False, node.test, depth))
+            guard = _guard("return", node, f"if {text_of(node.test)}:", False, node.test, depth)
+            found.append(replace(guard, goes_on=isinstance(node.body[-1], ast.Continue)))
         following = node.orelse
         inner = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
         if following and inner is None and _leaves(following[-1]):
-            found.append(_guard("return", node, f"if {text_of(node.test)}:", True, node.test, depth))
+            guard = _guard("return", node, f"if {text_of(node.test)}:", True, node.test, depth)
+            found.append(replace(guard, goes_on=isinstance(following[-1], ast.Continue)))
         node = inner
     return found
 

@@ -141,7 +141,8 @@ class _Walk:
 
     ``seen``: (file, line) of what was come to, which is no news; ``outside``: of the conditions around the first one,
     under which it is set as well, and only a count says more; ``asked``: the last names of what was asked so far, and
-    of the function that asks.
+    of the function that asks; ``wanted``: the constants that the tests compare with, as text: of what fills a list,
+    what puts one of these in says more. Example: of `if op is Op.STOP:` in `for op in plan:`, `plan.append(Op.STOP)`.
     """
 
     sources: Sources
@@ -150,6 +151,7 @@ class _Walk:
     outside: set[tuple[str, int]]
     asked: set[str]
     settled: set[tuple[str, int, int]] = field(default_factory=set)
+    wanted: set[str] = field(default_factory=set)
 
     # One branch for each kind of expression.
     def back(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool = False) -> Iterator[Answer]:
@@ -180,6 +182,8 @@ class _Walk:
             yield from self._set(at, value, steps, part, counts=counts)
 
     def _compared(self, at: Place, test: ast.Compare, steps: int) -> Iterator[Answer]:
+        if isinstance(test.ops[0], ast.Eq | ast.Is):
+            self.wanted.add(text_of(test.comparators[0]))
         if all(map(is_constant, test.comparators)):
             yield from self.back(at, test.left, steps)
             return
@@ -228,6 +232,7 @@ class _Walk:
         found = [each for each in found if _place(each) not in self.settled]
         if counts and isinstance(value, ast.Name | ast.Call):
             found = [each for each in found if each.how in (*_WORDS, "given", "item") or _is_plain(each.value)]
+        found = [each for each in found if self._puts_in_wanted(each)] or found
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
         self.settled |= set(map(_place, found))
@@ -258,6 +263,12 @@ class _Walk:
                 further.append((each.at, each.value, each.part if each.part >= 0 else part, counts, left))
         for place, inner, rest, counting, left in further:
             yield from self.back(place, inner, left, rest, counts=counting)
+
+    def _puts_in_wanted(self, setting: Setting) -> bool:
+        call = setting.node
+        return (
+            setting.how == "filled" and isinstance(call, ast.Call) and bool(self.wanted & set(map(text_of, call.args)))
+        )
 
     def _around(self, setting: Setting, common: set[tuple[tuple[int, str], bool]]) -> Guard | None:
         """The innermost condition around the setting that may differ between the ranks, and is no test of the very
