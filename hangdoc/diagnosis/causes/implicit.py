@@ -27,7 +27,7 @@ from hangdoc.diagnosis.causes.library_loops import (
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
-from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering, conditions_of_running_alone
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
@@ -177,7 +177,10 @@ def _where_to_look(case: Case) -> Message:
     """Conditions of the program that may have parted the ranks some calls before."""
     forward = conditions_in_forward(case.sources)[:_MOST_CHOICES]
     gathering = conditions_of_gathering(case.sources)[:_MOST_CHOICES]
+    alone = conditions_of_running_alone(case.sources)[:_MOST_CHOICES]
     said: list[Message] = []
+    if alone:
+        said.append(["A model that all ranks share is run under ", Joined(alone, " and ")])
     if gathering:
         said.append(["A call that takes all ranks is made under ", Joined(gathering, " and ")])
     if forward:

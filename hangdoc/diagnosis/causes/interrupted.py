@@ -24,6 +24,7 @@ from hangdoc.diagnosis.condition.elsewhere.caught import (
 )
 from hangdoc.diagnosis.condition.elsewhere.raised import (
     condition_of_raise,
+    raised_in_block,
     raised_on_the_way,
     raised_under,
     thrown_under,
@@ -58,6 +59,9 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
     block = Condition(pending.condition, pending.frame.file, pending.frame.line)
     error: Message = [f"the {pending.error}", [" of ", place(pending.raised)] if pending.raised else ""]
     at = condition_of_raise(case, culprits)
+    # Without a probe, its type says where the block may have raised it.
+    there = pending.frame.file, pending.frame.line
+    raised = raised_in_block(case.sources, *there, pending.error) if pending.error and not pending.raised else []
     says = _says(case, culprits)
     said = case.last_words(culprits[0])
     return Finding(
@@ -69,13 +73,18 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ", whose exit communicates before the exception goes on",
             ],
             ["it was raised under ", cited(at.guard, at.file)] if at is not None else "",
+            ["it is raised under ", Joined(raised, " or ")] if raised else "",
             f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
         ),
         "do not communicate where an exception leaves a context (its __exit__ is given one), or let all ranks agree on "
         "it first (all_reduce a flag)",
-        decided_at=Condition(at.guard.condition, at.file, at.guard.line) if at is not None else block,
+        decided_at=_raised_at(at) if at is not None else raised[0] if len(raised) == 1 else block,
     )
+
+
+def _raised_at(point: BranchPoint) -> Condition:
+    return Condition(point.guard.condition, point.file, point.guard.line)
 
 
 @cause("HD103", explains=Diverged, order=162)

@@ -80,6 +80,25 @@ def _of_both(traces: list[LeftBehind], ran: list[LeftBehind]) -> list[LeftBehind
     return [*traces, *(each for each in ran if (each.file, each.guard.place) not in known)]
 
 
+def left_alone(case: Case, rank: int) -> list[LeftBehind]:
+    """The conditions whose suites have left something behind on that rank alone, those first that leave a function or a
+    round; [] where there are too many.
+
+    Example: of six stages, `if not healthy(x): ⏎ self.dropped += 1 ⏎ return None` has made dropped 1 on rank 4 → that
+    `if`.
+    """
+    sides = (rank,), tuple(sorted(case.seen - {rank}))
+    left = [each for each in left_behind(case, sides) if each.side == 0] if sides[1] else []
+    left = [each for each in left if each.jumps] or left
+    return left if len(left) <= MOST else []
+
+
+def told_of(case: Case, left: LeftBehind) -> Message:
+    """How it is told that one rank alone has left that behind."""
+    mine = tuple(rank for rank, value in left.values if value not in ("0", "False", "None"))
+    return _told(left, (mine, tuple(sorted(case.seen - set(mine)))))
+
+
 def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
     """True for a loop in a function that the culprits are not in: something before may have kept them from it."""
     point = blame.diverged.branch_point if blame.diverged is not None else None

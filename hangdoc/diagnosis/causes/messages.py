@@ -7,6 +7,7 @@ import ast
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
@@ -247,7 +248,9 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
     clauses += _conditions(case, stack)
-    if parted := _by_stacks(case, found, waiter, peer):
+    if not case.has_history and (traces := left_alone(case, peer)):
+        clauses += [told_of(case, each) for each in traces]
+    elif parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
@@ -257,6 +260,9 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
     """What may have led the peer past the message, where stacks alone are there to see."""
+    traces = left_alone(case, peer) if not case.has_history else []
+    if traces:
+        return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     return (jumps_past(case, waiter.rank, peer) if found.ahead else []) or way_to_message(case, peer)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Fork, fork, user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before, is_generator
@@ -75,7 +76,8 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
     what it calls there → [('train.py', 'fit', 'step')].
     """
     where = fork(stack, other)
-    if within_one_function(sources, where) is None:
+    at_one_place = where.common == len(where.mine) == len(where.theirs)
+    if not at_one_place and within_one_function(sources, where) is None:
         return []
     found: list[tuple[str, str, str]] = []
     ways = [list(reversed(way[: where.common + 1])) for way in (where.mine, where.theirs)]
@@ -91,8 +93,11 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
 
 
 def _is_called_by_library(stack: Stack, frame: Frame) -> bool:
+    """True where a library calls the frame, which is more than a decorator that only hands on."""
     at = next(i for i, each in enumerate(stack) if each is frame)
-    return at + 1 < len(stack) and is_library(stack[at + 1])
+    callers = (each for each in stack[at + 1 :] if not each.file.endswith(names("wrapper_file")))
+    caller = next(callers, None)
+    return caller is not None and is_library(caller)
 
 
 _WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})

@@ -34,14 +34,15 @@ from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
 from hangdoc.diagnosis.source.queries import turns_quiet, works_before
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 _EXITS = ("__exit__", "__aexit__")
 _TRACEBACK = "<traceback>"
-_EXCEPTION = re.compile(r"<(\w+(?:Error|Exception|Exit|Interrupt|Warning|Iteration))>")
+_OBJECT = re.compile(r"<(\w+)>")
+_EXCEPTION = re.compile(r"\w+(?:Error|Exception|Exit|Interrupt|Warning|Iteration)|Exception")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,15 @@ def in_exit(case: Case, rank: int, sides: tuple[Stack, Stack]) -> Pending | None
     given = [each.value for frame in filter(_is_exit, now) for each in frame.locals]
     if not any(_TRACEBACK in value for value in given):
         return None
-    error = next((match[1] for value in given if (match := _EXCEPTION.search(value))), "")
+    shown = [name for value in given for name in _OBJECT.findall(value)]
+    error = next((name for name in shown if _is_exception(case.sources, name)), "")
     return Pending(entered, condition, error, None)
+
+
+def _is_exception(sources: Sources, name: str, steps: int = 4) -> bool:
+    """True for the name of an exception, or of a class that the program derives from one."""
+    bases = [last_name(base) for _, _, made in sources.user_classes(name) for base in made.bases] if steps else []
+    return _EXCEPTION.fullmatch(name) is not None or any(_is_exception(sources, base, steps - 1) for base in bases)
 
 
 def _is_exit(frame: Frame) -> bool:

@@ -1,5 +1,5 @@
-"""Conditions of the program under which a call gathers something from all ranks: where to look, if stacks alone show
-that the ranks parted earlier."""
+"""Conditions of the program under which a call gathers something from all ranks, or some ranks alone run a model that
+all ranks share: where to look, if stacks alone show that the ranks parted earlier."""
 
 from __future__ import annotations
 
@@ -36,6 +36,43 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
                     found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
     return sorted(found, key=lambda condition: not found[condition])
+
+
+def conditions_of_running_alone(sources: Sources) -> list[Condition]:
+    """The user's conditions on the rank under which a wrapped model is called, or given to a function of the program's.
+
+    Example: `if self.main and epoch >= warm: ⏎ score = top1(self.teacher, self.val)`, with `self.teacher =
+    AveragedModel(self.student)` and `self.student = DDP(net)` → that `if`.
+    """
+    models = _wrapped_models(sources)
+    found: dict[Condition, None] = {}
+    for file, tree in sources.user_trees() if models else ():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            given = any(last_name(each) in models for each in call.args)
+            own = given and any(True for _ in sources.user_functions(last_name(call.func)))
+            if own or last_name(call.func) in models:
+                around = (
+                    g for g in guards(tree, call.lineno) if g.kind in CONDITIONS and any(map(is_rank_name, g.names))
+                )
+                found |= {Condition(guard.condition, file, guard.line): None for guard in around}
+    return list(found)
+
+
+def _wrapped_models(sources: Sources) -> set[str]:
+    """The last names of what is set to a call that wraps a model, or that is given one so wrapped."""
+    made: dict[str, list[ast.Call]] = {}
+    for _, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
+                made.setdefault(last_name(node.targets[0]), []).append(node.value)
+    found = {name for name, calls in made.items() if any(last_name(c.func) in names("wraps_model") for c in calls)}
+    holding = {
+        name
+        for name, calls in made.items()
+        if any(last_name(each) in found for call in calls for each in call.args) and name not in found
+        if any(last_name(call.func) in names("holds_model") for call in calls)
+    }
+    return (found | holding) - {""}
 
 
 def _is_setting(function: ast.AST, guard: Guard) -> bool:

@@ -29,7 +29,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 _DEEPEST = 3
 """Calls between the condition and the statement, followed this far; chosen by hand."""
@@ -263,14 +263,18 @@ def is_alike(guard: Guard) -> bool:
 def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: int) -> bool:
     """True if the stack is in that function, before the line: its rank may not have come there yet.
 
-    In a loop around both it has been there in an earlier round.
+    In a loop around both, or around a call that led there, it has been there in an earlier round.
     """
-    for frame in stack:
+    for at, frame in enumerate(stack):
         if frame.file == file and plain(frame.function) == function and frame.line < line:
-            tree = sources.function(file, frame.line)
-            loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
-            return not any(loop.holds(line) for loop in loops)
+            own = any(loop.holds(line) for loop in _loops(sources, frame))
+            return not own and not any(_loops(sources, caller) for caller in stack[at + 1 :])
     return False
+
+
+def _loops(sources: Sources, frame: Frame) -> list[Guard]:
+    tree = sources.function(frame.file, frame.line)
+    return [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
 
 
 def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:

@@ -23,12 +23,14 @@ from itertools import islice
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.elsewhere.caught import Caught
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.handlers import with_at
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
@@ -70,6 +72,23 @@ def raised_under(sources: Sources, caught: Caught) -> list[Condition]:
     """The conditions under which the user's code that the block calls raises what the handler catches; [] where it
     raises none of it, or in too many places."""
     found = dict.fromkeys(each.condition for each in _raised_in_try(sources, caught.frame.file, caught.by.line))
+    return list(found) if len(found) <= _MOST_RAISED else []
+
+
+def raised_in_block(sources: Sources, file: str, line: int, error: str) -> list[Condition]:
+    """The conditions under which the body of the `with` at that line, and what it calls, raise ``error``; [] where no
+    line of the user's is seen to, or too many are.
+
+    Example: `with phase("decode"): ⏎ rows.append(decode(record))`, and decode() raises Damaged under `if crc(record) !=
+    record.crc:` → that `if`.
+    """
+    tree = sources.function(file, line)
+    block = with_at(tree, line) if tree is not None else None
+    if tree is None or block is None:
+        return []
+    search = _Search(sources, {error})
+    lines = block.body[0].lineno, block.body[-1].end_lineno or block.body[-1].lineno
+    found = dict.fromkeys(each.condition for each in search.raised(file, tree, block.body, lines))
     return list(found) if len(found) <= _MOST_RAISED else []
 
 
@@ -208,8 +227,14 @@ class _Search:
                     self.places += 1
                     yield raised
             elif isinstance(node, ast.Call) and deep:
-                for where, called in self.sources.user_functions(last_name(node.func)):
+                for where, called in self._called(file, tree, node):
                     if id(called) not in self.read and len(self.read) < _MOST_READ and not holds(called, line):
                         self.read.add(id(called))
                         whole = (called.lineno, called.end_lineno or called.lineno)
                         yield from self.raised(where, called, [called], whole, deep - 1)
+
+    def _called(self, file: str, tree: ast.AST, call: ast.Call) -> list[tuple[str, ast.FunctionDef]]:
+        """The functions that the call may run: those of its name, else what runs where an object is called."""
+        named = list(self.sources.user_functions(last_name(call.func)))
+        runs = run_by(self.sources, file, tree, call.func) if not named else None
+        return [(runs[0], runs[1])] if runs is not None and isinstance(runs[1], ast.FunctionDef) else named
