@@ -12,6 +12,7 @@
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``tried``             could an exception have led the culprits out of a try body?
 ``way_to_message``    the conditions on the way to a message, past which its peer can have gone
+``around_message``    what is sent before a recv, and what leaves out the send after it
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further
