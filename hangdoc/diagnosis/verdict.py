@@ -20,6 +20,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
+from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.post_mortem import crashed
@@ -155,6 +156,8 @@ def _ended_well(rank: RankSnapshot) -> bool:
 
 
 def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
+    if _has_nothing_to_do(case, found):
+        return Outcome.SLOW
     if found.proved or _will_never_go_on(case, found):
         return Outcome.HANG
     if case.job.mode == "attach":
@@ -162,6 +165,12 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
     if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
         return Outcome.HANG
     return Outcome.SLOW
+
+
+def _has_nothing_to_do(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the one culprit waits for a request from outside the job, and the others for its next command."""
+    alone = isinstance(found.found, OutsideWait) and len(found.culprits) == 1
+    return alone and waits_for_requests(case, found.culprits[0]) is not None
 
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
@@ -251,6 +260,8 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
     """What decided about a wait outside the job: the call that would end it, or the culprit's way to it."""
+    if _has_nothing_to_do(case, found):
+        return ""
     if isinstance(found.found, ThreadWait):
         return what_would_end_it(case, found.culprits[0], found.found.chain)
     if not isinstance(found.found, OutsideWait):
@@ -328,7 +339,9 @@ def _as_looked_at_apart(case: Case, confidence: Confidence) -> Confidence:
 def _until_a_hang(case: Case, found: Blame[Explanation]) -> str:
     """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
     left = case.job.give_up_after - case.job.stalled_for
-    if case.job.mode == "attach" or _working(case, found) or not 0 < left < math.inf:
+    if case.job.mode == "attach" or not 0 < left < math.inf:
+        return ""
+    if _working(case, found) or _has_nothing_to_do(case, found):
         return ""
     return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
 

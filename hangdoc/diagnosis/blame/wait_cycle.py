@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.around_message import sent_before
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
@@ -90,6 +91,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(places) < 2:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
+    odd = _without_those_that_sent(case, ring, odd)
     if len(odd) > 1:
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
@@ -119,6 +121,19 @@ def _able_to_break(case: Case, places: list[tuple[int, ...]], holders: set[int])
     enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in enough if len(ranks) == len(enough[0])]
     return [ranks for ranks in odd if holders.issuperset(ranks)] or odd
+
+
+def _without_those_that_sent(
+    case: Case, ring: tuple[Activity, ...], odd: list[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """``odd`` without the ranks that send in every round before they receive, where nobody's history shows more.
+
+    Example: rank 0 gives `self.push(x)` before its recv, and the others receive first → the others.
+    """
+    if case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
+        return odd
+    sent = {a.rank for a in ring if sent_before(case.sources, a.stack) is not None}
+    return [ranks for ranks in odd if sent.isdisjoint(ranks)] or odd
 
 
 def _ring(stuck: list[Activity]) -> tuple[Activity, ...]:

@@ -7,6 +7,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import threads_of
+from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import site_of
@@ -17,6 +18,9 @@ from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Value
 
 _MOST_NAMED = 8
 """Ranks of a circle that a sentence names: about two lines of a terminal; chosen by hand."""
+_VERBS = {ActivityKind.SEND: "send", ActivityKind.RECV: "receive"}
+_MOST_CONDITIONS = 2
+"""Conditions that a sentence names; chosen by hand."""
 
 
 @cause("HD202", explains=WaitCycle, order=260)
@@ -120,6 +124,40 @@ def _rounds(loop: UnevenLoop) -> Message:
     return [condition, f" does not run equally often: {loop.name} = ", Values(loop.values, " | ")]
 
 
+@cause("HD202", explains=WaitCycle, order=275)
+def sent_before_it_received(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD202: all wait in recv, and one of them has sent before: its order is right, so one message was left out.
+
+    Example: rank 0 gives `self.push(x)` before it waits for the last stage's answer; the stages wait for their
+    neighbors, and one of them returns between its recv and its send `if self.sure(x):`.
+    """
+    ring = blame.found.ring
+    if not ring or case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
+        return None
+    sent = {a.rank: line for a in ring if (line := sent_before(case.sources, a.stack)) is not None}
+    if not sent:
+        return None
+    rank, line = next(iter(sent.items()))
+    past = list(dict.fromkeys(c for a in ring if a.rank not in sent for c in leave_out_the_next(case.sources, a.stack)))
+    by: Message = [": ", Joined(past[:_MOST_CONDITIONS], " or "), " can end a round after its recv and before its send"]
+    return Finding(
+        "HD202",
+        [
+            sentence([Ranks.of(a.rank for a in ring), " each wait for a message at ", _places(ring), ", in a circle"]),
+            _also_stuck(case, ring),
+        ],
+        joined(
+            _steps(ring),
+            [f"rank {rank} sends at ", line_of(line), " before it waits, so the order is right"],
+            ["one of the ranks has left out a message earlier", by if past else ""],
+        ),
+        "send something on every way through a round (a mark for 'nothing comes'), or let the receiver know before it "
+        "waits",
+        "which round left its message out was not seen",
+        decided_at=past[0] if past else None,
+    )
+
+
 @cause("HD201", explains=WaitCycle, order=280)
 def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD201: every rank of the circle sends first, or every rank receives first.
@@ -131,7 +169,8 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         return None
     where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""
     verbs = {a.kind for a in ring}
-    what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
+    every = "both" if len(ring) == 2 else "all"
+    what = f"{every} {_VERBS[ring[0].kind]} first" if len(verbs) == 1 else "wait for each other's messages"
     fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
     if verbs == {ActivityKind.SEND}:
         fix = "let even ranks send first and odd ranks receive first, or " + fix
@@ -148,7 +187,7 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
 def _steps(ring: tuple[Activity, ...]) -> str:
     """'rank 0 sends to 1 → rank 1 sends to 0'."""
     steps = (
-        f"rank {a.rank} {a.kind}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}"
+        f"rank {a.rank} {_VERBS[a.kind]}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}"
         for a in ring[:_MOST_NAMED]
     )
     return " → ".join(steps)

@@ -1,8 +1,12 @@
-"""Where a loop counts from, in words that the report says."""
+"""Where a loop counts from, and how ranks agree on its rounds, in words that the report says."""
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.syntax import last_name, text_of
 from hangdoc.model.message import Joined, Message, Values
 
 
@@ -22,3 +26,36 @@ def counted_from(counting: CountingLoop) -> Message:
         [": ", Joined(list(counting.set_at), " and "), " sets where it begins"] if counting.set_at else "",
         [", by a function that goes on after ", Joined(list(counting.handlers), " and ")] if counting.handlers else "",
     ]
+
+
+def agreed_count(loop: str) -> str:
+    """How all ranks get the same number of rounds of a loop, by its first line.
+
+    Examples: 'for batch in loader:' → an equal share of the data; 'for i in range(self.tries):' → agree on
+    `self.tries`; 'for i, request in enumerate(queue):' → agree on how many items `queue` has.
+    """
+    if pattern("goes_over_data").search(loop):
+        return (
+            "give every rank the same number of iterations (agree on the count first; for batches of data: "
+            "DistributedSampler(drop_last=True))"
+        )
+    over = _gone_over(loop)
+    if isinstance(over, ast.Call) and last_name(over.func) == "range":
+        named = [text_of(each) for each in over.args if not isinstance(each, ast.Constant)]
+        if named:
+            both = " and ".join(f"`{each}`" for each in named)
+            return f"let all ranks agree on {both} before the loop (broadcast it, or all_reduce the minimum)"
+    elif over is not None:
+        return f"let all ranks agree before the loop on how many items `{text_of(over)}` has (all_reduce the minimum)"
+    return "give every rank the same number of rounds (agree on the count before the loop)"
+
+
+def _gone_over(loop: str) -> ast.expr | None:
+    """What a `for` goes over, without the function that only numbers its items; None for any other text."""
+    try:
+        parsed = ast.parse(f"{loop} pass").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    over = parsed[0].iter if parsed and isinstance(parsed[0], ast.For) else None
+    numbers = isinstance(over, ast.Call) and last_name(over.func) == "enumerate" and over.args
+    return over.args[0] if isinstance(over, ast.Call) and numbers else over

@@ -250,7 +250,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
     raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
     where: Message = at(raised) or ([" after ", last] if last else "")
-    early = _early_end(case, blame) if not failed else None
+    early = early_end(case, blame) if not failed else None
     handler = _caught_by(case, blame) if not failed else None
     return Finding(
         "HD401",
@@ -289,7 +289,7 @@ def _led_out(blame: Blame[Explanation], handler: Condition) -> Message:
     return ["an exception that ", handler, " caught may have led ", Ranks(blame.culprits), " past the others' calls"]
 
 
-def _early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:
+def early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:
     """The only condition under which a rank returns from the functions that all others are in, or ends its process
     there; None where there are several.
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
-from hangdoc.diagnosis.causes.counted import counted_from
+from hangdoc.diagnosis.causes.counted import agreed_count, counted_from
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
@@ -338,8 +338,7 @@ def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: Count
     if loop.guard.condition.startswith("while "):
         return stop
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
-    count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
-    return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
+    return f"{stop + ', or ' if left else ''}{agreed_count(loop.guard.condition)}{join}"
 
 
 def _fix_left_out(dropped: list[Condition]) -> str:

@@ -13,6 +13,7 @@
 ``tested``            which candidates the lines that have run on each side confirm, and which they refute
 ``tried``             could an exception have led the culprits out of a try body?
 ``way_to_message``    the conditions on the way to a message, past which its peer can have gone
+``around_message``    what is sent before a recv, and what leaves out the send after it
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further

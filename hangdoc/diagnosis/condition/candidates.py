@@ -61,6 +61,7 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
 _ANOTHER_HANDLER = "a handler that another file registers looks the same"
+_ENTRY_UNSEEN = "which entry of that table each rank looked up was not seen"
 _FLAG_UNSEEN = "what each rank decided there was not seen"
 _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
@@ -241,7 +242,7 @@ def _around_makers(
             doubt = "" if line.own else _ANOTHER_HANDLER
             if line.table:  # its key was set by the rank
                 points = (p and replace(p, rank_like=True, score=BY_RANK) for p in points)
-                doubt = doubt or _ENDED_EARLIER
+                doubt = _ENTRY_UNSEEN
             known = (replace(p, level=line.level) for p in points if p is not None and p.rank_like)
             found += (replace(p, registered=line.name, doubt=doubt) for p in known)
             if line.filter is not None and _may_filter(values, line.filter, line.frame, sides[1 - side], ranks):

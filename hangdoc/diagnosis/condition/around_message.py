@@ -1,0 +1,81 @@
+"""What the source says of the messages around the one that a rank waits for, where no history shows them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import calls_in
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds, last_name
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame, Stack
+
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
+
+
+def sent_before(sources: Sources, stack: Stack) -> Frame | None:
+    """The line by which every round sends a message before it comes to the recv at the stack's top; None where there
+    is none, or where a condition decides about it.
+
+    Example: `self.push(x) ⏎ dist.recv(y, src=last)`, and push() sends → the line of push.
+    """
+    for frame in user_stack(stack):
+        tree = sources.function(frame.file, frame.line)
+        function = enclosing_function(tree, frame.line) if tree is not None else None
+        if function is None:
+            continue
+        for statement in _before(function, frame.line):
+            if not has_blocks(statement) and any(_sends(sources, call) for call in calls_in([statement])):
+                return Frame(frame.file, statement.lineno, frame.function)
+        if any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function)):
+            return None  # a round begins here
+    return None
+
+
+def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
+    """The conditions by which a round ends after the recv at the stack's top, and before it sends on. Not those on the
+    rank, which go one way on each.
+
+    Example: `x = self.pull() ⏎ if self.sure(x): ⏎ return ⏎ self.push(x)` → the `if`.
+    """
+    found: dict[Condition, None] = {}
+    for frame in user_stack(stack):
+        tree = sources.function(frame.file, frame.line)
+        function = enclosing_function(tree, frame.line) if tree is not None else None
+        if function is None:
+            continue
+        for call in calls_in([n for n in getattr(function, "body", []) if isinstance(n, ast.stmt)]):
+            if call.lineno > frame.line and _sends(sources, call):
+                for guard in guards(function, call.lineno):
+                    early = guard.kind == "return" and guard.line > frame.line
+                    if early and not any(map(is_rank_name, guard.names)):
+                        found[Condition(guard.condition, frame.file, guard.line)] = None
+        if any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function)):
+            break
+    return list(found)
+
+
+def _before(function: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements that always run before the line, since the innermost loop around it began its round."""
+    loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, line)]
+    within = max(loops, key=lambda loop: loop.lineno) if loops else function
+    for node in ast.walk(within):
+        for _, block in ast.iter_fields(node):
+            statements = [s for s in block if isinstance(s, ast.stmt)] if isinstance(block, list) else []
+            if any(holds(statement, line) for statement in statements):
+                yield from (s for s in statements if (s.end_lineno or s.lineno) < line)
+
+
+def _sends(sources: Sources, call: ast.Call, deepest: int = _DEEPEST) -> bool:
+    """True if the call sends a message, or is of the user's only function of that name, which does."""
+    name = last_name(call.func)
+    if name in names("sends_message"):
+        return True
+    defined = sources.user_definitions(name) if deepest else []
+    return len(defined) == 1 and any(_sends(sources, each, deepest - 1) for each in calls_in(defined[0][1].body))
