@@ -81,6 +81,8 @@ class _Reader(Interpreter):
 
     def _find(self, pid: int, files: Collection[str]) -> None:
         state, offsets = self.state(pid)
+        if self.is_traced(state, offsets):
+            raise OddError
         running: dict[int, None] = {}
         for code, names in self.frames(state, offsets):
             self._add_code(code)

@@ -103,8 +103,8 @@ def _interpreters() -> Iterator[ParameterSet]:
 
 
 @contextmanager
-def _job(folder: Path, interpreter: str = sys.executable) -> Iterator[subprocess.Popen[str]]:
-    (folder / "program.py").write_text(_PROGRAM)
+def _job(folder: Path, interpreter: str = sys.executable, program: str = _PROGRAM) -> Iterator[subprocess.Popen[str]]:
+    (folder / "program.py").write_text(program)
     (folder / "helping.py").write_text(_HELPING)
     process = subprocess.Popen(
         [interpreter, "-B", str(folder / "program.py")],
@@ -241,3 +241,11 @@ def test_the_number_of_functions_is_limited(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(reader, "_MOST_CODES", 3)
     with _job(tmp_path) as process:
         assert len(ran_code(process.pid, [str(tmp_path / "program.py")], 20)) <= 3
+
+
+@pytest.mark.parametrize("interpreter", list(_interpreters()))
+def test_counters_that_a_debugger_stops_or_makes_anew_tell_nothing(tmp_path: Path, interpreter: str) -> None:
+    program = "import sys\nsys.settrace(lambda *_: None)\n" + _PROGRAM
+    with _job(tmp_path, interpreter, program) as process:
+        codes = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+    assert [code for code in codes if code.idle and code.called] == []
