@@ -71,12 +71,21 @@ class Interpreter(Memory):
 
     def frames(self, state: int, offsets: _Offsets) -> Iterator[tuple[int, int]]:
         """Code and globals of the frames of all threads, each thread's innermost first; odd threads are left out."""
+        for thread in self._threads(state, offsets):
+            with suppress(*ODD):
+                yield from self._of_thread(thread, offsets)
+
+    def is_traced(self, state: int, offsets: _Offsets) -> bool:
+        """True while 3.11 runs a profiler or debugger (``c_profilefunc``, ``c_tracefunc``): it then counts nothing."""
+        functions = (64, 72) if self.minor == 11 else ()
+        return any(self._number(thread + at) for thread in self._threads(state, offsets) for at in functions)
+
+    def _threads(self, state: int, offsets: _Offsets) -> Iterator[int]:
         thread = self._pointer(state + offsets.threads)
         for _ in range(_MOST_THREADS):
             if not thread:
                 return
-            with suppress(*ODD):
-                yield from self._of_thread(thread, offsets)
+            yield thread
             thread = self._pointer(thread + offsets.next_thread)
 
     def _of_thread(self, thread: int, offsets: _Offsets) -> Iterator[tuple[int, int]]:

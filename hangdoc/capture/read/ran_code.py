@@ -88,6 +88,8 @@ class _Reader(Interpreter):
 
     def _find(self, pid: int, files: Collection[str]) -> None:
         state, offsets = self.state(pid)
+        if self.is_traced(state, offsets):
+            raise OddError
         running: dict[int, None] = {}
         for code, names in self.frames(state, offsets):
             self._add_code(code)
@@ -198,8 +200,9 @@ class _Reader(Interpreter):
             with suppress(*ODD):
                 if self.kind(code) == "code":
                     file = self._long_text(self._pointer(code + _FILE), _LONGEST_FILE)
-                    if not is_library_file(file):
-                        self._names[code] = file, self._long_text(self._pointer(code + _NAME), _LONGEST_NAME)
+                    name = self._long_text(self._pointer(code + _NAME), _LONGEST_NAME)
+                    if not is_library_file(file) and name.strip("<>").isidentifier():
+                        self._names[code] = file, name
         return self._names[code]
 
     def _counted(self, code: int) -> RanCode:

@@ -103,8 +103,8 @@ def _interpreters() -> Iterator[ParameterSet]:
 
 
 @contextmanager
-def _job(folder: Path, interpreter: str = sys.executable) -> Iterator[subprocess.Popen[str]]:
-    (folder / "program.py").write_text(_PROGRAM)
+def _job(folder: Path, interpreter: str = sys.executable, program: str = _PROGRAM) -> Iterator[subprocess.Popen[str]]:
+    (folder / "program.py").write_text(program)
     (folder / "helping.py").write_text(_HELPING)
     process = subprocess.Popen(
         [interpreter, "-B", str(folder / "program.py")],
@@ -116,10 +116,24 @@ def _job(folder: Path, interpreter: str = sys.executable) -> Iterator[subprocess
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
             assert process.poll() is None
+        _wait_until_it_sleeps(process.pid)
         yield process
     finally:
         process.kill()
         process.communicate(timeout=30)
+
+
+def _wait_until_it_sleeps(pid: int) -> None:
+    """It has printed, and goes on to its next line by itself."""
+    for _ in range(200):
+        before = _switches(pid)
+        time.sleep(0.1)
+        if before == _switches(pid) and "State:\tS" in Path(f"/proc/{pid}/status").read_text():
+            return
+
+
+def _switches(pid: int) -> list[str]:
+    return [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "ctxt_switches" in line]
 
 
 def _line(text: str, program: str = _PROGRAM) -> int:
@@ -174,13 +188,11 @@ def test_the_last_outcomes_of_tests_are_told_where_the_interpreter_keeps_them(tm
 def test_reading_neither_stops_nor_changes_the_process(tmp_path: Path) -> None:
     with _job(tmp_path) as process:
         before = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
-        stat = Path(f"/proc/{process.pid}/status").read_text()
+        switches = _switches(process.pid)
         again = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
         assert before == again
         assert "TracerPid:\t0" in Path(f"/proc/{process.pid}/status").read_text()
-        switches = [line for line in stat.splitlines() if "ctxt_switches" in line]
-        now = [line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "ctxt_switches" in line]
-        assert switches == now  # it has slept all the time
+        assert switches == _switches(process.pid)  # it has slept all the time
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write("-3\n")
@@ -219,7 +231,8 @@ def test_torn_memory_ends_one_object_at_most(tmp_path: Path, monkeypatch: pytest
             assert time.monotonic() - began < 5
 
 
-def test_the_time_is_limited(tmp_path: Path) -> None:
+def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_COUNTING", 0.0)
     with _job(tmp_path) as process:
         assert ran_code(process.pid, [str(tmp_path / "program.py")], -1.0) == ()
 
@@ -228,3 +241,11 @@ def test_the_number_of_functions_is_limited(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(reader, "_MOST_CODES", 3)
     with _job(tmp_path) as process:
         assert len(ran_code(process.pid, [str(tmp_path / "program.py")], 20)) <= 3
+
+
+@pytest.mark.parametrize("interpreter", list(_interpreters()))
+def test_counters_that_a_debugger_stops_or_makes_anew_tell_nothing(tmp_path: Path, interpreter: str) -> None:
+    program = "import sys\nsys.settrace(lambda *_: None)\n" + _PROGRAM
+    with _job(tmp_path, interpreter, program) as process:
+        codes = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+    assert [code for code in codes if code.idle and code.called] == []
