@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.loops.inner_loop_left import around_it, further_in
+from hangdoc.diagnosis.condition.loops.inner_loop_left import around_it, can_end_early, further_in
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import Guard, way_out_guards
 from hangdoc.model.message import Condition, Message
 
 _WHICH = "which of the two loops ended is not seen"
+_MORE = "had more rounds in one of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class OtherLoop:
     at: Condition | None = None
 
 
-def other_loop(case: Case, points: Sequence[BranchPoint]) -> OtherLoop:
-    """The other loop around the call inside the first of ``points``, a loop, that would explain it as well.
+def other_loop(case: Case, points: Sequence[BranchPoint], *, early: bool = True) -> OtherLoop:
+    """The other loop around the call inside the first of ``points``, a loop, that would explain it as well. ``early``:
+    the culprits have made fewer rounds, and not more.
 
     Example: of `for batch in loader: ⏎ while True: ⏎ step() ⏎ if small(): ⏎ break`, beside the `for` the `while`.
     """
@@ -38,9 +40,10 @@ def other_loop(case: Case, points: Sequence[BranchPoint]) -> OtherLoop:
             return OtherLoop()  # a `return` leaves both of them
         only = out[0] if len(out) == 1 else inner.guard
         left: Message = [", at ", cited(only, inner.file)] if only is not inner.guard else ""
-        said: Message = ["or ", cited(inner.guard, inner.file), " within it was left early", left]
+        how = "was left early" if can_end_early(case, inner) else "had fewer rounds in one of its own"
+        said: Message = ["or ", cited(inner.guard, inner.file), f" within it {how if early else _MORE}", left]
         return OtherLoop(said, _WHICH, cited(only, inner.file))
-    if outer is None:
+    if outer is None or not early:
         return OtherLoop()
     out = _ways_out(case, first) if way_out_of(case, first) is None else []
     where = cited(outer.guard, outer.file)
