@@ -96,16 +96,16 @@ def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
 
 
 def _is_over_made(sources: Sources, loop: BranchPoint) -> bool:
-    """True for `for piece in self.pieces(doc):`, where pieces() is the program's own."""
+    return bool(makes_items(sources, loop))
+
+
+def makes_items(sources: Sources, loop: BranchPoint) -> str:
+    """'pieces' of `for piece in self.pieces(doc):`, where pieces() is the program's own; '' for others."""
     at = place_of(sources, loop.file, loop.guard.line)
     loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
     over = without_wrappers(loops[0].iter) if len(loops) == 1 else None
-    if not isinstance(over, ast.Call) or not over.args:
-        return False
-    name = last_name(over.func)
-    return any(
-        isinstance(n, ast.FunctionDef) and n.name == name for _, tree in sources.user_trees() for n in ast.walk(tree)
-    )
+    name = last_name(over.func) if isinstance(over, ast.Call) and over.args else ""
+    return name if name and sources.user_definitions(name) else ""
 
 
 def around_it(points: Sequence[BranchPoint]) -> BranchPoint | None:
