@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_chosen_for
-from hangdoc.diagnosis.condition.loops.inner_loop_left import around_it, can_end_early, further_in, makes_items
+from hangdoc.diagnosis.condition.loops.inner_loop_left import (
+    around_it,
+    can_end_early,
+    further_in,
+    makes_items,
+    of_library_further_in,
+)
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import Guard, way_out_guards
@@ -34,7 +40,7 @@ def other_loop(case: Case, points: Sequence[BranchPoint], *, early: bool = True)
 
     Example: of `for batch in loader: ⏎ while True: ⏎ step() ⏎ if small(): ⏎ break`, beside the `for` the `while`.
     """
-    first, inner, outer = points[0], further_in(case, points), around_it(points)
+    first, inner, outer = points[0], further_in(case, points) or of_library_further_in(case, points), around_it(points)
     if inner is not None:
         out = _ways_out(case, inner)
         if out and set(out) <= set(_ways_out(case, first)):

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
-from hangdoc.diagnosis.source.loops import without_wrappers
+from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name
@@ -93,6 +93,24 @@ def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
     inside = (p for p in inside if (p.file, p.guard.place) != (outer.file, outer.guard.place))
     inside = (p for p in inside if p.level > outer.level or _holds(outer, p))
     return next((p for p in inside if can_end_early(case, p) or _is_over_made(case.sources, p)), None)
+
+
+def of_library_further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """A library's loop inside of the first of ``points``, a loop of the program's, that may have had fewer rounds.
+
+    Example: MONAI's `for slice_g in windows_range:`, below `for volume in volumes: ⏎ inferer(volume, net)`. Not one
+    over the layers of a model.
+    """
+    outer = points[0]
+    if not outer.uneven or outer.of_library or outer.guard.in_header:
+        return None
+    inside = (p for p in points[1:] if p.uneven and p.of_library and not p.own_arm and p.level > outer.level)
+    return next((p for p in inside if p.guarded == outer.guarded and not _is_over_layers(case.sources, p)), None)
+
+
+def _is_over_layers(sources: Sources, loop: BranchPoint) -> bool:
+    tree = sources.function(loop.file, loop.guard.line)
+    return tree is None or calls_its_items(tree, loop.guard.line) or ends_alike(tree, loop.guard.line)
 
 
 def _is_over_made(sources: Sources, loop: BranchPoint) -> bool:
