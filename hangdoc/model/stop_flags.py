@@ -16,15 +16,34 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def leaving_tests(tree: ast.AST) -> Iterator[ast.expr]:
-    """The tests of `while` loops, and of each `if` that leaves a loop or a function.
+def leaving_tests(tree: ast.AST, raising: Collection[str] = ()) -> Iterator[ast.expr]:
+    """The tests of `while` loops, of each `if` that leaves a loop or a function, and the calls of the methods
+    ``raising``, which leave a loop by an exception.
 
-    Example: `while not done: ⏎ if self.stop: ⏎ break` → `not done` and `self.stop`.
+    Examples: `while not done: ⏎ if self.stop: ⏎ break` → `not done` and `self.stop`; `self.check()` where that is `if
+    self.stop: ⏎ raise EndOfEpoch()` → `self.check()`.
     """
     for node in ast.walk(tree):
         leaves = isinstance(node, ast.If) and isinstance(node.body[-1], ast.Break | ast.Return | ast.Raise)
         if isinstance(node, ast.While | ast.If) and (leaves or isinstance(node, ast.While)):
             yield node.test
+        elif isinstance(node, ast.Expr):
+            called = node.value.value if isinstance(node.value, ast.YieldFrom | ast.Await) else node.value
+            if isinstance(called, ast.Call) and not called.args and getattr(called.func, "attr", "") in raising:
+                yield called
+
+
+def raising_methods(library: ast.AST) -> set[str]:
+    """The functions that raise under a condition what is no error."""
+    return {node.name for node in functions(library) if any(map(_raises_no_error, node.body))}
+
+
+def _raises_no_error(node: ast.AST) -> bool:
+    """True for `if self.stop: ⏎ raise EndOfEpoch()`: by habit, what is no failure is not called an error."""
+    last = node.body[-1] if isinstance(node, ast.If) else None
+    raised = last.exc.func if isinstance(last, ast.Raise) and isinstance(last.exc, ast.Call) else None
+    name = raised.attr if isinstance(raised, ast.Attribute) else getattr(raised, "id", "")
+    return bool(name) and not name.endswith(("Error", "Warning"))
 
 
 def tests_around(tree: ast.AST, lines: Collection[int]) -> Iterator[ast.expr]:

@@ -26,7 +26,16 @@ from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable, Written
-from hangdoc.model.stop_flags import flags, flags_in, functions, leaving_tests, set_at, setters, tests_around
+from hangdoc.model.stop_flags import (
+    flags,
+    flags_in,
+    functions,
+    leaving_tests,
+    raising_methods,
+    set_at,
+    setters,
+    tests_around,
+)
 
 _MAX_FILES = 100
 _MAX_TEXTS = 300
@@ -256,7 +265,8 @@ class _Files:
         for file in dict.fromkeys(text.file for text in libraries):
             module = self.module(file)
             mine = [module.tree_of(text) for text in libraries if text.file == file]
-            flagged = flags((test for tree in mine for test in leaving_tests(tree)), module.tree)
+            raising = raising_methods(module.tree)
+            flagged = flags((test for tree in mine for test in leaving_tests(tree, raising)), module.tree)
             setting = setters(module.tree, flagged)
             asked = tests_around(module.tree, {line for _, line in lines.get(file, ())})
             names |= flagged.union(*map(flags_in, asked))

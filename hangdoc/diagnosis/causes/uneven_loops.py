@@ -89,7 +89,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else _ITS_FILTER if filtered else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
-    nested = other_loop(case, blame.found.branch_points) if early and not loop.own_arm else OtherLoop()
+    nested = other_loop(case, blame.found.branch_points, early=early) if not loop.own_arm else OtherLoop()
     if not doubt and out:
         doubt = _doubt_where(case, loop, (left, inside))
     doubt = doubt or nested.doubt

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, set_at, setters, tests_around
+from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, raising_methods, set_at, setters, tests_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def stops_of(sources: Sources, loop: Frame) -> list[Stop]:
         return []
     pieces = [each.body for _, each in sources.trees(loop.file) if isinstance(each, ast.Module)]
     library = ast.Module([statement for body in pieces for statement in body], [])
-    names = flags(leaving_tests(enclosing_function(tree, loop.line)), library)
+    names = flags(leaving_tests(enclosing_function(tree, loop.line), raising_methods(library)), library)
     methods = setters(library, names)
     return _setting(sources, names, methods)
 

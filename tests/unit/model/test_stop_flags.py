@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, set_at, setters
+from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, raising_methods, set_at, setters
 
 LIBRARY = ast.parse("""
 class Engine:
@@ -58,3 +58,15 @@ def test_a_setter_sets_a_flag_and_runs_no_loop():
 def test_where_the_user_sets_it():
     user = ast.parse("engine.stop()\nengine.halt = loss < best\nengine.halt = False\nself.halt = halt\nengine.run()")
     assert set_at(user, {"halt"}, {"stop"}) == [(1, "stop"), (2, "halt")]
+
+
+def test_a_method_that_raises_to_end_an_epoch_leaves_the_loop() -> None:
+    library = ast.parse(
+        "def run(self):\n    for x in self.data:\n        yield from self.check()\n        self.verify()\n"
+        "def check(self):\n    if self.ends_epoch:\n        raise EndOfEpoch()\n"
+        "def verify(self):\n    if self.broken:\n        raise ValueError('broken')\n"
+        "def end_epoch(self):\n    self.ends_epoch = True\n"
+    )
+    found = flags(leaving_tests(library.body[0], raising_methods(library)), library)
+    assert found == {"check", "ends_epoch"}
+    assert setters(library, found) == {"end_epoch": {"ends_epoch"}}

@@ -31,8 +31,10 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
+from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import last_name
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -59,7 +61,7 @@ def inner_loop_left(
     swapped = (sides[1 - inside], sides[inside])
     loops = [p for p in guards_of_last_round(case.sources, swapped) if p.uneven and not is_library(_at(p))]
     loops = [p for p in loops if _came_out_of(case, tokens[1 - inside], tokens[inside], p)]
-    ending = [p for p in loops if _can_end_early(case, p)]
+    ending = [p for p in loops if can_end_early(case, p)]
     loops = ending or loops[: len(loops) == 1]
     if not loops:
         return list(possible)
@@ -78,7 +80,10 @@ def left_further_in(case: Case, possible: list[BranchPoint]) -> list[BranchPoint
 
 
 def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
-    """The loop inside of the first of ``points``, a loop, that the side outside may have left early instead."""
+    """The loop inside of the first of ``points``, a loop, that the side outside may have left early instead.
+
+    Or that had fewer items there: what a function of the program makes of a batch is not as long on every rank.
+    """
     outer = points[0]
     if not outer.uneven or outer.of_library or outer.guard.in_header:
         return None
@@ -87,7 +92,38 @@ def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
     )
     inside = (p for p in inside if (p.file, p.guard.place) != (outer.file, outer.guard.place))
     inside = (p for p in inside if p.level > outer.level or _holds(outer, p))
-    return next((p for p in inside if _can_end_early(case, p)), None)
+    return next((p for p in inside if can_end_early(case, p) or _is_over_made(case.sources, p)), None)
+
+
+def of_library_further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """A library's loop inside of the first of ``points``, a loop of the program's, that may have had fewer rounds.
+
+    Example: MONAI's `for slice_g in windows_range:`, below `for volume in volumes: ⏎ inferer(volume, net)`. Not one
+    over the layers of a model.
+    """
+    outer = points[0]
+    if not outer.uneven or outer.of_library or outer.guard.in_header:
+        return None
+    inside = (p for p in points[1:] if p.uneven and p.of_library and not p.own_arm and p.level > outer.level)
+    return next((p for p in inside if p.guarded == outer.guarded and not _is_over_layers(case.sources, p)), None)
+
+
+def _is_over_layers(sources: Sources, loop: BranchPoint) -> bool:
+    tree = sources.function(loop.file, loop.guard.line)
+    return tree is None or calls_its_items(tree, loop.guard.line) or ends_alike(tree, loop.guard.line)
+
+
+def _is_over_made(sources: Sources, loop: BranchPoint) -> bool:
+    return bool(makes_items(sources, loop))
+
+
+def makes_items(sources: Sources, loop: BranchPoint) -> str:
+    """'pieces' of `for piece in self.pieces(doc):`, where pieces() is the program's own; '' for others."""
+    at = place_of(sources, loop.file, loop.guard.line)
+    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
+    over = without_wrappers(loops[0].iter) if len(loops) == 1 else None
+    name = last_name(over.func) if isinstance(over, ast.Call) and over.args else ""
+    return name if name and sources.user_definitions(name) else ""
 
 
 def around_it(points: Sequence[BranchPoint]) -> BranchPoint | None:
@@ -152,7 +188,7 @@ def _goes_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     )
 
 
-def _can_end_early(case: Case, loop: BranchPoint) -> bool:
+def can_end_early(case: Case, loop: BranchPoint) -> bool:
     """True for a `while`, and for a loop with a `break` or `return`."""
     tree = case.sources.function(loop.file, loop.guard.line)
     way_out = tree is not None and bool(way_out_guards(tree, loop.guard.line))
