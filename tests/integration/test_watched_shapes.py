@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangdoc import scenarios
+from hangdoc import api, scenarios
 
 if TYPE_CHECKING:
     from conftest import Watch
@@ -71,3 +71,19 @@ def test_the_store_is_asked_which_of_the_keys_is_missing(watch: Watch) -> None:
     branch = finished.document["divergence"]["branch"]
     assert (branch["line"], branch["condition"]) == (line_of("own_keys.py", "if text is None"), "if text is None:")
     assert not finished.survivors
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="CPython 3.11 is the first that counts")
+def test_what_has_run_once_is_known_from_the_first_call_on(watch: Watch) -> None:
+    finished = watch([sys.executable, str(BY_HAND), f"2:{PROGRAMS / 'ran_once.py'}"])
+    assert finished.document is not None, finished.explain()
+    (saved,) = finished.run_dir.glob("stall-*.hangdoc")
+    code = {rank.rank: rank.process.code for rank in api.load(saved).ranks if rank.process is not None}
+    line = line_of("ran_once.py", "return len(text)")
+    shares = {rank: next(each for each in found if each.function == "share") for rank, found in code.items()}
+    assert line in shares[0].idle
+    assert line in shares[1].ran
+    assert not any(each.since_warm for each in shares.values())
+    branch = finished.document["divergence"]["branch"]
+    conditions = [branch["condition"], *(answer["condition"] for answer in branch["answers"])]
+    assert "if not rows:" in conditions, finished.explain()

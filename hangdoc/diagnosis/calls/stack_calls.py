@@ -52,7 +52,7 @@ def from_stacks(
                 sizes=None,
                 dtypes=(),
                 pending=True,
-                order=0,
+                order=-1,  # no place among the recorded calls
                 created_ns=0,
                 stack=activity.stack,
             )
