@@ -31,13 +31,14 @@ _DEEPEST = 2
 
 
 def with_traces(
-    case: Case, blame: Blame[Explanation], found: Divergence | None
+    case: Case, blame: Blame[Explanation], found: Divergence | None, *, doubted: bool = False
 ) -> tuple[Divergence | None, Message, str]:
     """The divergence with the conditions that left something behind on one side alone; how these are told; and what
     there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
     Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
-    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call.
+    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call. What only
+    the counters show is told where the condition is not known, or ``doubted``.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
@@ -53,9 +54,11 @@ def with_traces(
     linked = [each for each in left if _is_linked(each, own, words)]
     leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
-        left = linked or leaving or [each for each in left if each.name]
+        left = (
+            linked or [each for each in leaving if each.name or branch is None] or [each for each in left if each.name]
+        )
     else:
-        left = linked or (leaving if branch.kind in ("loop", "try") else [])
+        left = linked or ([each for each in leaving if each.name] if branch.kind in ("loop", "try") else [])
     if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
