@@ -52,13 +52,13 @@ def with_traces(
     own = _own_words(case.sources, asking)
     words = _with_asked(case.sources, own)
     linked = [each for each in left if _is_linked(each, own, words)]
-    leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
+    traces = [each for each in left if each.name]
+    ran = [each for each in left if not each.name and each.jumps] if branch is None or doubted else []
+    leaving = [each for each in traces if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
-        left = (
-            linked or [each for each in leaving if each.name or branch is None] or [each for each in left if each.name]
-        )
+        left = linked or [*leaving, *ran] or traces
     else:
-        left = linked or ([each for each in leaving if each.name] if branch.kind in ("loop", "try") else [])
+        left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
     if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
