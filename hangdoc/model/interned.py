@@ -1,4 +1,4 @@
-"""A large job for a file: the calls, groups and stacks that its ranks have in common are written once.
+"""A large job for a file: the calls, groups, stacks and what has run, which its ranks have in common, are written once.
 
 ``[a, b, c], [a, b, d]`` → the table ``[a, b, c, d]`` and its runs ``[(0, 3)], [(0, 2), (3, 1)]``. Only what is one
 object in memory is one row: to compare millions of calls would take longer than to write them. Calls are rows without
@@ -15,6 +15,7 @@ from typing import Any
 
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Stack
+from hangdoc.model.ran import RanCode
 from hangdoc.model.shared_calls import GroupCalls, Order, Rows, SharedCalls
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -45,6 +46,15 @@ class JournalRows:
 
 
 @dataclass(frozen=True, slots=True)
+class RanRows:
+    """What has run of the program on a rank."""
+
+    rank: int
+    """Index into ``JobSnapshot.ranks``."""
+    code: Runs
+
+
+@dataclass(frozen=True, slots=True)
 class InternedJob:
     """``job`` is without what the tables have."""
 
@@ -58,6 +68,9 @@ class InternedJob:
     orders: tuple[tuple[int, ...], ...]
     """How the calls of several groups follow each other: an index into ``JournalRows.calls`` for each call."""
     journals: tuple[JournalRows, ...]
+    code: tuple[RanCode, ...] = ()
+    """Alike ones once: most functions have run the same lines on all ranks."""
+    ran: tuple[RanRows, ...] = ()
 
 
 _WHOLE = ("groups", "point_to_points", "stacks")
@@ -72,7 +85,12 @@ def interned(job: JobSnapshot) -> InternedJob:
     rows = []
     orders: dict[tuple[int, ...], int] = {}
     ranks = list(job.ranks)
+    code: dict[RanCode, int] = {}
+    ran = []
     for index, rank in enumerate(job.ranks):
+        if rank.process is not None and rank.process.code:
+            ran.append(RanRows(index, tuple(_runs(code.setdefault(each, len(code)) for each in rank.process.code))))
+            rank = ranks[index] = replace(rank, process=replace(rank.process, code=()))  # noqa: PLW2901 - without it
         if rank.journal is not None:
             runs = {part: tables[part].runs(getattr(rank.journal, part)) for part in _WHOLE}
             shared = SharedCalls.of(rank.journal.calls)
@@ -86,6 +104,7 @@ def interned(job: JobSnapshot) -> InternedJob:
     stripped = replace(job, ranks=tuple(ranks))
     found: dict[str, Any] = {part: tuple(table.rows) for part, table in tables.items()}
     found["calls"] = tuple(all_calls.rows)
+    found |= {"code": tuple(code), "ran": tuple(ran)}
     return InternedJob(INTERNED_SCHEMA, stripped, orders=tuple(orders), journals=tuple(rows), **found)
 
 
@@ -163,6 +182,15 @@ def restored(found: InternedJob) -> JobSnapshot:
         if told > MOST_REFERENCES:
             raise ValueError(f"journals: they unfold to more than {MOST_REFERENCES:,} entries")
         ranks[row.rank] = replace(ranks[row.rank], journal=replace(journal, **parts))
+    for each in found.ran:
+        process = ranks[each.rank].process if 0 <= each.rank < len(ranks) else None
+        if process is None:
+            raise ValueError(f"ran: there is no process of the rank with index {each.rank}")
+        rows = tables.rows("code", each.code)
+        told += len(rows)
+        if told > MOST_REFERENCES:
+            raise ValueError(f"ran: they unfold to more than {MOST_REFERENCES:,} entries")
+        ranks[each.rank] = replace(ranks[each.rank], process=replace(process, code=rows))
     return replace(found.job, ranks=tuple(ranks))
 
 
@@ -236,6 +264,7 @@ class _Tables:
 
 
 def size(job: JobSnapshot) -> int:
-    """How many rows the journals of a job have, told for each rank."""
+    """How many rows the journals of a job have and how many functions have run, told for each rank."""
     journals: Iterable[Journal] = (rank.journal for rank in job.ranks if rank.journal is not None)
-    return sum(len(getattr(journal, part)) for journal in journals for part in _PARTS)
+    code = sum(len(rank.process.code) for rank in job.ranks if rank.process is not None)
+    return code + sum(len(getattr(journal, part)) for journal in journals for part in _PARTS)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
 from hangdoc.model.process import Frame, Local, Process, Thread
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot, SourceText
 from hangdoc.model.store import ForeignServer
 
@@ -106,12 +107,13 @@ _OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
 }
 _NUMBERS = ("int", "float", "bool", "int | None", "float | None", "bool | None")
 # Torch's own words, of which journals hold many thousand; names by which groups and calls find each other; code, whose
-# texts were taken out where it was read; the kernel's words and numbers.
+# texts were taken out where it was read, and its lines; the kernel's words and numbers.
 _LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
     Call: "*",
     PointToPoint: "*",
     ProcessGroup: ("name", "members", "backend"),
     Journal: ("calls", "point_to_points", "counters"),
+    RanCode: ("ran", "idle", "tests"),
     SourceText: ("text",),
     Thread: ("state", "wchan", "syscall"),
 }

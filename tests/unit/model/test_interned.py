@@ -14,7 +14,8 @@ from hangdoc.errors import BadSnapshot
 from hangdoc.model import encode, interned
 from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Process
+from hangdoc.model.ran import RanCode
 from hangdoc.model.shared_calls import SharedCalls
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -76,6 +77,23 @@ def test_the_calls_of_a_row_and_of_a_column_are_written_once(monkeypatch: pytest
     assert first["calls"] == last["calls"] == [[[0, 100]], [[0, 100]]]
     assert first["called"] == ["row0", "column0"] and last["called"] == ["row1", "column1"]
     assert snapshot_from_bytes(snapshot_to_bytes(snapshot)) == snapshot
+
+
+def test_what_has_run_on_all_ranks_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "_LARGE", 100)
+    ranks = []
+    for rank in range(30):
+        code = [RanCode("/job/train.py", f"f{n}", 10 * n, called=True, ran=(10 * n + 1,)) for n in range(10)]
+        code[4] = replace(code[4], ran=(), idle=(41,)) if rank == 7 else code[4]
+        ranks.append(RankSnapshot(rank, "", "dump", process=Process(rank + 1, 1, "rank", code=tuple(code))))
+    snapshot = JobSnapshot(1.0, "dump", ranks=tuple(ranks))
+    written = text(snapshot)
+    assert len(written["code"]) == 11 and written["ran"][7]["code"] == [[0, 4], [10, 1], [5, 5]]
+    data = snapshot_to_bytes(snapshot)
+    assert snapshot_from_bytes(data) == snapshot
+    for change in ({"rank": 30, "code": [[0, 1]]}, {"rank": 0, "code": [[10, 2]]}):
+        with pytest.raises(BadSnapshot):
+            snapshot_from_bytes(gzip.compress(json.dumps({**written, "ran": [change]}).encode()))
 
 
 def test_a_small_job_is_written_as_before() -> None:

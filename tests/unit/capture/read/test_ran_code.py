@@ -116,10 +116,24 @@ def _job(folder: Path, interpreter: str = sys.executable) -> Iterator[subprocess
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
             assert process.poll() is None
+        _wait_until_it_sleeps(process.pid)
         yield process
     finally:
         process.kill()
         process.communicate(timeout=30)
+
+
+def _wait_until_it_sleeps(pid: int) -> None:
+    """It has printed, and goes on to its next line by itself."""
+    for _ in range(200):
+        before = _switches(pid)
+        time.sleep(0.1)
+        if before == _switches(pid) and "State:\tS" in Path(f"/proc/{pid}/status").read_text():
+            return
+
+
+def _switches(pid: int) -> list[str]:
+    return [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "ctxt_switches" in line]
 
 
 def _line(text: str, program: str = _PROGRAM) -> int:
@@ -174,13 +188,11 @@ def test_the_last_outcomes_of_tests_are_told_where_the_interpreter_keeps_them(tm
 def test_reading_neither_stops_nor_changes_the_process(tmp_path: Path) -> None:
     with _job(tmp_path) as process:
         before = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
-        stat = Path(f"/proc/{process.pid}/status").read_text()
+        switches = _switches(process.pid)
         again = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
         assert before == again
         assert "TracerPid:\t0" in Path(f"/proc/{process.pid}/status").read_text()
-        switches = [line for line in stat.splitlines() if "ctxt_switches" in line]
-        now = [line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "ctxt_switches" in line]
-        assert switches == now  # it has slept all the time
+        assert switches == _switches(process.pid)  # it has slept all the time
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write("-3\n")
@@ -219,7 +231,8 @@ def test_torn_memory_ends_one_object_at_most(tmp_path: Path, monkeypatch: pytest
             assert time.monotonic() - began < 5
 
 
-def test_the_time_is_limited(tmp_path: Path) -> None:
+def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_COUNTING", 0.0)
     with _job(tmp_path) as process:
         assert ran_code(process.pid, [str(tmp_path / "program.py")], 0.0) == ()
 

@@ -18,6 +18,7 @@ from hangdoc.capture.read.source_files import Witness
 from hangdoc.capture.read.sources import collect
 from hangdoc.capture.safe.open_files import User, user_of
 from hangdoc.model.process import Frame
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import SourceText, Unavailable
 
 PROGRAM = '''\
@@ -394,3 +395,16 @@ def pure(x):
 """
     texts, _ = get(Frame(write(tmp_path, text), 3, "run"))
     assert {each.function for each in texts} == {"run", "plan", "made", "join", "check"}
+
+
+def test_functions_that_have_run_in_part_are_kept_though_no_stack_has_them(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    found = sources.Sources([], [me()])
+    codes = [
+        RanCode(file, "path", 5, called=True),
+        RanCode(file, "<lambda>", 11, called=True),
+        RanCode(file, "Trainer", 4, called=True),
+        RanCode(file, "gone", 900, called=True),
+        RanCode(str(tmp_path / "missing.py"), "f", 1, called=True),
+    ]
+    assert [(text.function, text.first_line) for text in found.of_code(codes)] == [("path", 5), ("fit", 9)]
