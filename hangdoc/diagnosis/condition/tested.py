@@ -21,7 +21,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name
 from hangdoc.diagnosis.source.values import SideRanks
 
 SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
@@ -60,7 +60,22 @@ def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) ->
     if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
         return UNKNOWN
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    return decided(sources, ran, point.file, point.guard, under=under, others=others)
+    how = decided(sources, ran, point.file, point.guard, under=under, others=others)
+    # Where both arms call the same, the other side may have been in its arm in a round that both went through.
+    return FITS if how == SEEN and (point.both_arms or _calls_alike(sources, point)) else how
+
+
+def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
+    """True if the condition's other arm has a call of the same name as the line that the guarded side is at."""
+    tree = sources.function(point.file, point.guard.line)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func)]
+    here = {last_name(call.func) for call in calls if call.lineno <= point.line <= (call.end_lineno or call.lineno)}
+    around = [n for n in nodes if isinstance(n, ast.If | ast.ExceptHandler) and n.lineno == point.guard.line]
+    arms = [arm for n in around for arm in (n.body, getattr(n, "orelse", []))]
+    apart = [arm for arm in arms if arm and not arm[0].lineno <= point.line <= (arm[-1].end_lineno or 0)]
+    there = {last_name(n.func) for arm in apart for each in arm for n in ast.walk(each) if isinstance(n, ast.Call)}
+    return not here.isdisjoint(there)
 
 
 def decided(
