@@ -66,15 +66,16 @@ def with_traces(
         branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
     else:
         more = left
-    by = [
-        BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, left=_shown(each))
-        for each in more
-    ]
+    by = [replace(_answer(each), left=_shown(each), ran=not each.name) for each in more]
     asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
     by += decided_by(asked)
     said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
     told = Joined([*(_told(each, sides) for each in left), *said])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _answer(left: LeftBehind) -> BranchAnswer:
+    return BranchAnswer(left.function, left.file, left.guard.line, left.guard.condition)
 
 
 def _of_both(traces: list[LeftBehind], ran: list[LeftBehind]) -> list[LeftBehind]:
