@@ -109,6 +109,8 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
 
 
 def _said_of(answer: BranchAnswer) -> str:
+    if answer.ran:
+        return "passed by one side alone"
     if answer.left:
         return f"left a trace in {answer.left}"
     if answer.subject:

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.condition.branch_values import describe as describe_branc
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
-from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of, ways_out_of
+from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of, ways_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
@@ -66,8 +66,11 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     ways: list[BranchPoint] = []
     if point is not None and point.uneven:
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
-        guessed = raised is None and not surely_left(case, point, (blame.culprits, others))
-        one = raised or way_out_of(case, point)
+        left, inside = (culprits, others) if point.guarded else (others, culprits)
+        seen = seen_way_out(case, point, left, inside)
+        guessed = raised is None and seen is None and not surely_left(case, point, (blame.culprits, others))
+        shown = replace(point, guard=seen, uneven=False) if seen is not None else None
+        one = raised or shown or way_out_of(case, point)
         ways = ways_out_of(case, point, (blame.culprits, others)) if one is None else []
         point = one or next(iter(ways), point)
     branch = (

@@ -46,7 +46,7 @@ from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
-from hangdoc.diagnosis.evidence import gather, timed_out, written_evidence
+from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
@@ -277,7 +277,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
     answered = answers_to_conditions(case, named.why, sides.branch if sides is not None else None)
-    sides, left, unlinked = with_traces(case, found, sides)
+    sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts))
     confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
@@ -299,7 +299,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=(*written_evidence(told), *gather(case, found, writer)),
+        evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
         unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,

@@ -92,6 +92,8 @@ class BranchAnswer:
     """What it decides, where that is not what the function answers: a name that is set in there."""
     left: str = ""
     """What it has left something behind in."""
+    ran: bool = False
+    """Only the interpreters' counters show that: ``left`` is a line that one side alone has run."""
 
 
 @dataclass(frozen=True, slots=True)

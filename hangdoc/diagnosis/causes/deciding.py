@@ -138,7 +138,7 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
     loop = item_of(case, point, gap)
-    if loop is not None:
+    if loop is not None and not point.seen:
         item: Message = [f" was {taken} on ", Ranks(here), ", for an item of ", loop]
         return [item, "; ", Ranks(there), " went the other way, or ", Verb(there, "has", "have"), " no such item"]
     truths: list[Message] = [[f"{taken} on ", Ranks(here)], [f"{not taken} on ", Ranks(there)]]
@@ -247,7 +247,7 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
     Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
     """
-    return point is not None and has_namesakes(case, point) and not _all_have_run(case, point)
+    return point is not None and not point.seen and has_namesakes(case, point) and not _all_have_run(case, point)
 
 
 def has_namesakes(case: Case, point: BranchPoint) -> bool:

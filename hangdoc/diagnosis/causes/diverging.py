@@ -229,6 +229,8 @@ def _alike(one: Token, other: Token) -> bool:
 def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
     """What else fits where a condition was found that both sides came to, and took differently."""
     first = blame.found.branch_points[0]
+    if first.seen:
+        return ""
     if first.doubt:
         return first.doubt
     if filled_by(case.sources, first.file, first.guard.line):

@@ -31,13 +31,14 @@ _DEEPEST = 2
 
 
 def with_traces(
-    case: Case, blame: Blame[Explanation], found: Divergence | None
+    case: Case, blame: Blame[Explanation], found: Divergence | None, *, doubted: bool = False
 ) -> tuple[Divergence | None, Message, str]:
     """The divergence with the conditions that left something behind on one side alone; how these are told; and what
     there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
     Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
-    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call.
+    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call. What only
+    the counters show is told where the condition is not known, or ``doubted``.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
@@ -51,11 +52,13 @@ def with_traces(
     own = _own_words(case.sources, asking)
     words = _with_asked(case.sources, own)
     linked = [each for each in left if _is_linked(each, own, words)]
-    leaving = [each for each in left if each.jumps or each.guard.kind == "try"]
+    traces = [each for each in left if each.name]
+    ran = [each for each in left if not each.name and each.jumps] if branch is None or doubted else []
+    leaving = [each for each in traces if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
-        left = linked or leaving or [each for each in left if each.name]
+        left = linked or [*leaving, *ran] or traces
     else:
-        left = linked or (leaving if branch.kind in ("loop", "try") else [])
+        left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
     if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
@@ -63,15 +66,16 @@ def with_traces(
         branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
     else:
         more = left
-    by = [
-        BranchAnswer(each.function, each.file, each.guard.line, each.guard.condition, left=_shown(each))
-        for each in more
-    ]
+    by = [replace(_answer(each), left=_shown(each), ran=not each.name) for each in more]
     asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
     by += decided_by(asked)
     said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
     told = Joined([*(_told(each, sides) for each in left), *said])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _answer(left: LeftBehind) -> BranchAnswer:
+    return BranchAnswer(left.function, left.file, left.guard.line, left.guard.condition)
 
 
 def _of_both(traces: list[LeftBehind], ran: list[LeftBehind]) -> list[LeftBehind]:

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
 from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
-from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of
+from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
@@ -31,7 +31,6 @@ from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.loops import has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
-from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -91,7 +90,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         doubt = _ITS_ITERATOR
     nested = other_loop(case, blame.found.branch_points, early=early) if not loop.own_arm else OtherLoop()
     if not doubt and out:
-        doubt = _doubt_where(case, loop, (left, inside))
+        doubt = _doubt_where(case, loop, left, inside)
     doubt = doubt or nested.doubt
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
     if counting is None and not (loop.own_arm or out or other.doubt):
@@ -309,10 +308,12 @@ def _counters(case: Case, loop: BranchPoint) -> Message:
     return [" (", Joined(shown), ")"] if shown else ""
 
 
-def _doubt_where(case: Case, loop: BranchPoint, ranks: SideRanks) -> str:
+def _doubt_where(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> str:
     """What else may have ended a loop that its body leaves, too; '' where that shows one place and no other end."""
+    if seen_way_out(case, loop, left, inside) is not None:
+        return ""
     one = way_out_of(case, loop) is not None
-    if surely_left(case, loop, ranks):
+    if surely_left(case, loop, (left, inside)):
         return "" if one else _SEVERAL_WAYS_OUT
     return _ITS_BOUND if one else _LEFT_EARLY
 
@@ -323,6 +324,9 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     out = ways_out(tree, loop.guard.line) if tree is not None else []
     if tree is None or not out:
         return ""
+    seen = seen_way_out(case, loop, left, inside)
+    if seen is not None:
+        return [Ranks(left), " left it at ", cited(seen, loop.file)]
     conditions = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
     left_at = " left it at " if surely_left(case, loop, (left, inside)) else " may have left it at "
     return [Ranks(left), left_at, conditions]

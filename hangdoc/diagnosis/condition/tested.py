@@ -4,7 +4,9 @@ Of the candidate `if not rows:` with `return None` under it, past which one side
 
 - the other side has not run the test: it is none (``REFUTED``), what parted the sides came before it;
 - the other side has not run the arm that leads elsewhere: none either;
-- the other side has run the test, and nothing of what comes after it: it went that way every time (``CONFIRMED``).
+- the other side has run that arm, and the first one never has: it is the one (``SEEN``);
+- the other side has run the test, and nothing of what comes after it: it fits, unless the first side went the other way
+  as well in some rounds (``FITS``).
 
 What both sides have run, in some round, says nothing.
 """
@@ -13,16 +15,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name
 from hangdoc.diagnosis.source.values import SideRanks
 
-CONFIRMED, UNKNOWN, REFUTED = 0, 1, 2
+SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +40,62 @@ class _Arms:
 
 
 def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
-    """``points`` without those that the counters refute, and with those first that they confirm."""
+    """``points`` without those that the counters refute, and with those first that they confirm.
+
+    A loop that one side has left stays in front of what leads out of it.
+    """
     if not ran or not points:
         return points
     judged = [(_judged(sources, ran, point, ranks), point) for point in points]
-    return [point for wanted in (CONFIRMED, UNKNOWN) for how, point in judged if how == wanted]
+    judged = [(how, replace(point, seen=True) if how == SEEN else point) for how, point in judged]
+    possible = [point for how, point in judged if how != REFUTED]
+    confirmed = [point for wanted in (SEEN, FITS) for how, point in judged if how == wanted]
+    loop = possible[0] if possible and possible[0].uneven else None
+    if loop is not None:
+        confirmed = [p for p in confirmed if p.file != loop.file or not loop.guard.holds(p.guard.line)]
+    return [*confirmed, *(point for point in possible if point not in confirmed)]
 
 
 def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) -> int:
     if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
         return UNKNOWN
-    under, others = ran.known(ranks[point.guarded]), ran.known(ranks[1 - point.guarded])
-    arms = arms_of(sources, point.file, point.guard)
+    under, others = ranks[point.guarded], ranks[1 - point.guarded]
+    how = decided(sources, ran, point.file, point.guard, under=under, others=others)
+    # Where both arms call the same, the other side may have been in its arm in a round that both went through.
+    return FITS if how == SEEN and (point.both_arms or _calls_alike(sources, point)) else how
+
+
+def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
+    """True if the condition's other arm has a call of the same name as the line that the guarded side is at."""
+    tree = sources.function(point.file, point.guard.line)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func)]
+    here = {last_name(call.func) for call in calls if call.lineno <= point.line <= (call.end_lineno or call.lineno)}
+    around = [n for n in nodes if isinstance(n, ast.If | ast.ExceptHandler) and n.lineno == point.guard.line]
+    arms = [arm for n in around for arm in (n.body, getattr(n, "orelse", []))]
+    apart = [arm for arm in arms if arm and not arm[0].lineno <= point.line <= (arm[-1].end_lineno or 0)]
+    there = {last_name(n.func) for arm in apart for each in arm for n in ast.walk(each) if isinstance(n, ast.Call)}
+    return not here.isdisjoint(there)
+
+
+def decided(
+    sources: Sources, ran: Ran, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]
+) -> int:
+    """What the counters say of a guard that the ranks ``under`` have passed as it was taken, and the others have not:
+    ``SEEN``, ``FITS``, ``REFUTED`` or ``UNKNOWN``."""
+    under, others = ran.known(under), ran.known(others)
+    arms = arms_of(sources, file, guard)
     if arms is None or not others:
         return UNKNOWN
-    return _by_arms(ran, point.file, arms, under, others)
-
-
-def _by_arms(ran: Ran, file: str, arms: _Arms, under: tuple[int, ...], others: tuple[int, ...]) -> int:
     if _none(ran, others, file, arms.test, sure=True):
         return REFUTED
     if _none(ran, others, file, arms.past, sure=True) and not arms.may_lead_further:
         return REFUTED
-    if _all(ran, others, file, arms.past) and _none(ran, under, file, arms.past):
-        return CONFIRMED
+    if under and _all(ran, others, file, arms.past) and _none(ran, under, file, arms.past):
+        return SEEN
     if _all(ran, others, file, arms.test) and _none(ran, others, file, arms.under):
-        return CONFIRMED
+        both_ways = any(ran.has(rank, file, line) for rank in under for line in arms.past)
+        return UNKNOWN if both_ways else FITS
     return UNKNOWN
 
 

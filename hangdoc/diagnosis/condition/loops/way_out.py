@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.tested import SEEN, decided
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import Guard, way_out_guards
 from hangdoc.diagnosis.source.loops import (
@@ -58,6 +59,22 @@ def ways_out_of(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[BranchP
         return not set(guard.names).isdisjoint(loop.guard.counters), set(guard.names).isdisjoint(stored)
 
     return [replace(loop, guard=guard, uneven=False) for guard in sorted(dict.fromkeys(out), key=rank)]
+
+
+def seen_way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Guard | None:
+    """The only condition of a `break` or `return` in the loop that, by the counters, was true on each rank that left
+    the loop, and never on one that is still inside; None where none is, or several are.
+
+    The ranks' calls agree up to here, so no rank has left the loop alone before.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
+    out = way_out_guards(tree, loop.guard.line) if tree is not None and case.ran else []
+    found = {
+        guard.place: guard
+        for guard in out
+        if decided(case.sources, case.ran, loop.file, guard, under=inside, others=left) == SEEN
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def surely_left(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:

@@ -1,0 +1,93 @@
+"""What the interpreters' counters say of a candidate condition: seen, fitting, unknown or refuted."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from hangdoc.diagnosis.condition.tested import FITS, REFUTED, SEEN, UNKNOWN, decided
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.ran import RanCode
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/train.py"
+TEXT = """\
+def load(self, path):
+    if self.closed:
+        self.late += 1
+        return None
+    rows = read(path)
+    if not rows:
+        self.empty += 1
+        return None
+    try:
+        check(rows)
+    except ValueError:
+        self.bad += 1
+        return None
+    share(rows)
+"""
+SOURCES = Sources((SourceText(FILE, "load", 1, TEXT),))
+EVERY = {2, 3, 5, 6, 7, 10, 11, 12, 14}
+TO_THE_END = {2, 5, 6, 10, 14}
+
+
+def ran(**lines: set[int]) -> Ran:
+    """What has run, by rank: r0={2, 5}."""
+    codes = {
+        int(rank[1:]): (RanCode(FILE, "load", 1, bool(some), tuple(sorted(some)), tuple(sorted(EVERY - some))),)
+        for rank, some in lines.items()
+    }
+    return Ran(SOURCES, codes)
+
+
+def guard(line: int) -> Guard:
+    return next(each for each in guards(ast.parse(TEXT), 14) if each.line == line)
+
+
+@pytest.mark.parametrize(
+    ("culprit", "line", "expected"),
+    [
+        ({2, 5, 6, 7}, 6, SEEN),
+        ({2, 5, 6, 7}, 2, REFUTED),
+        ({2, 5, 6, 7}, 11, REFUTED),
+        ({2, 5, 6, 10, 11, 12}, 11, SEEN),
+        ({2, 5, 6, 10, 11, 12}, 6, REFUTED),
+        (TO_THE_END | {7}, 6, SEEN),
+    ],
+    ids=["taken", "not taken", "never come to", "caught", "gone past", "taken in one round"],
+)
+def test_what_the_culprit_has_run_tells_where_it_left(culprit: set[int], line: int, expected: int) -> None:
+    assert decided(SOURCES, ran(r0=TO_THE_END, r1=culprit), FILE, guard(line), under=(0,), others=(1,)) == expected
+
+
+def test_what_both_sides_have_done_in_some_round_says_nothing() -> None:
+    both = TO_THE_END | {7}
+    assert decided(SOURCES, ran(r0=both, r1=both), FILE, guard(6), under=(0,), others=(1,)) == UNKNOWN
+
+
+def test_a_test_that_was_never_passed_fits() -> None:
+    codes = {
+        0: (RanCode(FILE, "load", 1, True, (2, 5, 6, 10), (14,)),),
+        1: (RanCode(FILE, "load", 1, True, (2, 5, 6), (10, 14)),),
+    }
+    found = decided(SOURCES, Ran(SOURCES, codes), FILE, guard(6), under=(0,), others=(1,))
+    assert found == FITS
+
+
+def test_lines_that_may_have_run_in_the_first_rounds_refute_nothing() -> None:
+    idle = tuple(sorted(EVERY - {2, 5, 6}))
+    codes = {1: (RanCode(FILE, "load", 1, True, (2, 5, 6), idle, since_warm=True),)}
+    assert decided(SOURCES, Ran(SOURCES, codes), FILE, guard(2), under=(0,), others=(1,)) == UNKNOWN
+
+
+def test_a_function_that_was_never_called_has_run_none_of_its_lines() -> None:
+    known = Ran(SOURCES, {0: (RanCode(FILE, "load", 1, False),), 1: (RanCode(FILE, "load", 1, True, (2, 5)),)})
+    assert known.never_called((0,), FILE, 5)
+    assert known.has(0, FILE, 8) is False
+    assert known.has(1, FILE, 8) is None
+    assert list(known.ran_alone((1,), (0,))) == [(FILE, 2), (FILE, 5)]
+    assert list(known.ran_alone((1,), (2,))) == []
