@@ -177,7 +177,7 @@ def _where_to_look(case: Case) -> Message:
     """Conditions of the program that may have parted the ranks some calls before."""
     forward = conditions_in_forward(case.sources)[:_MOST_CHOICES]
     gathering = conditions_of_gathering(case.sources)[:_MOST_CHOICES]
-    alone = conditions_of_running_alone(case.sources)[:_MOST_CHOICES]
+    alone = [each for each in conditions_of_running_alone(case.sources) if each not in gathering][:_MOST_CHOICES]
     said: list[Message] = []
     if alone:
         said.append(["A model that all ranks share is run under ", Joined(alone, " and ")])
