@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
+from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -65,8 +66,24 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if _turned_back(case, peer, waiter):
+                sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
+
+
+def _turned_back(case: Case, peer: int, waiter: int) -> bool:
+    """True if the peer alone has left something behind in a suite that leaves a function, or a round, which the waiter
+    is in, where histories tell nothing.
+
+    Example: both run forward_micro(), in which `if not healthy(x): ⏎ self.dropped += 1 ⏎ return` comes before the send,
+    and dropped is 1 on the peer and 0 on all others.
+    """
+    others = tuple(sorted(case.seen - {peer}))
+    left = left_behind(case, ((peer,), others)) if not case.has_history and others else []
+    within = {(f.file, plain(f.function).rpartition(".")[2]) for f in user_stack(case.activities[waiter].stack)}
+    return any(each.side == 0 and each.jumps and (each.file, each.function) in within for each in left)
 
 
 def _partners(case: Case) -> Blame[MissingPartner] | None:

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.way_to_message import (
     chosen_there,
@@ -263,9 +264,15 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
     traces = left_alone(case, peer) if not case.has_history else []
     if traces:
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
-    return (jumps_past(case, waiter.rank, peer) if found.ahead else []) or way_to_message(case, peer)
+    parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
+    if found.ahead and not parted:
+        partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
+        parted = conditions_of_sending(case.sources, partner)
+    return parted if 0 < len(parted) <= _MOST_CONDITIONS else way_to_message(case, peer)
 
 
+_MOST_CONDITIONS = 2
+"""That may have led a rank past its message; more of them say nothing. Chosen by hand."""
 _AT_REST = frozenset(
     {
         ActivityKind.EXITED,

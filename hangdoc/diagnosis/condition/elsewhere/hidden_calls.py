@@ -24,8 +24,23 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
 
     Example: `if self.is_reporter: self.histogram(p)`, and histogram() calls `p.full_tensor()` → that `if`.
     """
+    found = _on_the_way(sources, set(names("gathers_from_all")))
+    return sorted(found, key=lambda condition: not found[condition])
+
+
+def conditions_of_sending(sources: Sources, calls: tuple[str, ...]) -> list[Condition]:
+    """The user's conditions on the way to the program's calls of these names, a message's, that need not be alike on
+    all ranks and do not ask for the rank.
+
+    Example: `if block.max() < floor: return`, and after it `dist.send(block, nxt)` → that `if`.
+    """
+    return [condition for condition, on_rank in _on_the_way(sources, set(calls)).items() if not on_rank]
+
+
+def _on_the_way(sources: Sources, wanted: set[str]) -> dict[Condition, bool]:
+    """Condition on the way to calls of these names, or of the functions that make them → whether it asks for the
+    rank."""
     found: dict[Condition, bool] = {}
-    wanted = set(names("gathers_from_all"))
     for _ in range(_DEEPEST):
         callers: set[str] = set()
         for file, function, call in _calls(sources, wanted):
@@ -35,7 +50,7 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
                 if guard.kind in CONDITIONS and tested and not _is_setting(function, guard):
                     found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
-    return sorted(found, key=lambda condition: not found[condition])
+    return found
 
 
 def conditions_of_running_alone(sources: Sources) -> list[Condition]:

@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
 from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -74,9 +74,22 @@ def left_further_in(case: Case, possible: list[BranchPoint]) -> list[BranchPoint
     """``possible``; where its first is a loop over what the program writes out, the loop further in that can end early
     comes first."""
     inner = further_in(case, possible) if possible and not possible[0].differs else None
-    if inner is None or not _is_over_written(case.sources, possible[0]):
-        return possible
-    return [inner, *(p for p in possible if p is not inner)]
+    if inner is not None and _is_over_written(case.sources, possible[0]):
+        return [inner, *(p for p in possible if p is not inner)]
+    return possible if case.has_history else _without_written(case.sources, possible)
+
+
+def _without_written(sources: Sources, possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible``, without the loops that it begins with which end alike on all ranks, where a condition on the way to
+    them follows: without the ranks' calls, what is around such a loop may have kept a side from it.
+
+    Example: [`for p in params:` in sync(params), called as `sync([w, b])`, `if spike: continue` before that call] → the
+    `if`.
+    """
+    rest = possible
+    while rest and rest[0].uneven and not rest[0].differs and _is_over_written(sources, rest[0]):
+        rest = rest[1:]
+    return rest if rest and rest[0].guard.kind in (*CONDITIONS, "return") else possible
 
 
 def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
@@ -155,6 +168,8 @@ def _is_over_written(sources: Sources, loop: BranchPoint) -> bool:
 def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> bool:
     if isinstance(value, ast.List | ast.Tuple | ast.Set):
         return not any(isinstance(each, ast.Starred) for each in value.elts)
+    if isinstance(value, ast.Call) and dotted(value.func) == "range":
+        return all(isinstance(each, ast.Constant) for each in value.args)
     kept = kept_by(value) if isinstance(value, ast.Call) else None
     if kept is not None:
         return _is_written(sources, at, kept, steps)
