@@ -51,14 +51,11 @@ def is_of_later(sources: Sources, values: Values, point: BranchPoint, ranks: Sid
     """True if by the values of now the condition goes the same way on both sides, so that one of them has set them
     anew since it was tested. Example: `if page is not None:` with the page of a later round on the side that once had
     none."""
-    seen = {name: values.of(point.file, point.function, name) for name in point.guard.names}
-    if (
-        point.guard.kind not in CONDITIONS
-        or not seen
-        or any(sides_differ(each, ranks) is None for each in seen.values())
-    ):
+    guard = point.guard
+    seen = {name: values.tested(sources, point.file, point.function, guard, name) for name in guard.names}
+    if guard.kind not in CONDITIONS or not seen or any(sides_differ(each, ranks) is None for each in seen.values()):
         return False
-    return goes_alike(sources.function(point.file, point.guard.line), point.guard.line, seen, ranks)
+    return goes_alike(sources.function(point.file, guard.line), guard.line, seen, ranks)
 
 
 def _values_now(point: BranchPoint, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:

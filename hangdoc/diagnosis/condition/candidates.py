@@ -311,7 +311,8 @@ def _scored(
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     if differs and not shown and not rank_like:
-        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, seen, ranks)
+        tested = {name: values.tested(sources, frame.file, frame.function, guard, name) for name in guard.names}
+        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, tested, ranks)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and _tests_item(sources, guard, frame)
