@@ -53,7 +53,9 @@ def is_of_later(sources: Sources, values: Values, point: BranchPoint, ranks: Sid
     none."""
     guard = point.guard
     seen = {name: values.tested(sources, point.file, point.function, guard, name) for name in guard.names}
-    if guard.kind not in CONDITIONS or not seen or any(sides_differ(each, ranks) is None for each in seen.values()):
+    if point.rank_like or guard.kind not in CONDITIONS or not seen:
+        return False  # the rank is worth showing, whatever else has changed
+    if any(sides_differ(each, ranks) is None for each in seen.values()):
         return False
     return goes_alike(sources.function(point.file, guard.line), guard.line, seen, ranks)
 
