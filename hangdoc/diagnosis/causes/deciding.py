@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
+from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
@@ -168,7 +168,8 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
         (name, case.values.tested(case.sources, point.file, point.function, point.guard, name))
         for name in telling_names(case.sources, case.values, point)
     ]
-    found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1]
+    later = is_of_later(case.sources, case.values, point, sides)
+    found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1 and not later]
     found += values_of_methods(case.values, point, sides).items()
     found = [(name, per_rank) for name, per_rank in found if name not in dict(point.given)]
     found += [(name, dict(given)) for name, given in point.given]

@@ -36,6 +36,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, same_function, same_place, user_stack
+from hangdoc.diagnosis.source.awaits import is_one_task
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import leads_to, raises
@@ -395,7 +396,7 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
     """HD112 of two calls that come from tasks or callbacks of an event loop, which runs them as they get ready."""
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
-    if None in tasks or tasks[0] == tasks[1]:
+    if None in tasks or tasks[0] == tasks[1] or is_one_task(case.sources, *tasks):
         return None
     finding = extra_or_missing_call(case, blame, gap)
     return Finding(

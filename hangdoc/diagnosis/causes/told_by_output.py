@@ -47,7 +47,11 @@ def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
     who: Message = "by the output, one rank alone has"
     if ranks:
         who = ["by what ", Verb(ranks, "it", "they"), " wrote, ", Ranks(ranks), " alone ", Verb(ranks, "has", "have")]
-    said: Message = [who, " been under ", Joined([each.condition for each in news], " and ")]
+    been: list[Message] = []
+    for how, taken in ((" been under ", True), (" been past ", False)):
+        told = [each.condition for each in news if each.taken == taken]
+        been += [[how, Joined(told, " and ")]] if told else []
+    said: Message = [who, Joined(been, " and")]
     return replace(named, why=joined(named.why, said))
 
 

@@ -8,6 +8,7 @@ and, by the lines they are at, `loss < best` True on rank 0 and False on rank 1.
 from __future__ import annotations
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.sources import Sources
@@ -31,7 +32,7 @@ def describe(
     condition of kind 'if', with loss and best as seen now and its truth on each side, inferred from the path.
     """
     guard = point.guard
-    shown = _values_now(point, sources, values, past=past)
+    shown = _values_now(point, sources, values, past=past) if not is_of_later(sources, values, point, ranks) else []
     for name, given in point.given if not past else ():
         shown = [each for each in shown if each.name != name] + _by_value(name, dict(given))
     for name, per_rank in values_of_methods(values, point, ranks).items() if not past else ():
@@ -44,6 +45,19 @@ def describe(
                 shown.append(BranchValue(condition, str(truth), side, "inferred-from-path"))
     kind = {"return": "if"}.get(guard.kind, guard.kind)
     return Branch(point.file, guard.line, guard.condition, kind, tuple(shown))
+
+
+def is_of_later(sources: Sources, values: Values, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if by the values of now the condition goes the same way on both sides, so that one of them has set them
+    anew since it was tested. Example: `if page is not None:` with the page of a later round on the side that once had
+    none."""
+    guard = point.guard
+    seen = {name: values.tested(sources, point.file, point.function, guard, name) for name in guard.names}
+    if point.rank_like or guard.kind not in CONDITIONS or not seen:
+        return False  # the rank is worth showing, whatever else has changed
+    if any(sides_differ(each, ranks) is None for each in seen.values()):
+        return False
+    return goes_alike(sources.function(point.file, guard.line), guard.line, seen, ranks)
 
 
 def _values_now(point: BranchPoint, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:

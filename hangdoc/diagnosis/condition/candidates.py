@@ -53,7 +53,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.evaluate import goes_alike
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
@@ -63,6 +63,7 @@ from hangdoc.model.process import Frame, Stack
 _ANOTHER_HANDLER = "a handler that another file registers looks the same"
 _ENTRY_UNSEEN = "which entry of that table each rank looked up was not seen"
 _FLAG_UNSEEN = "what each rank decided there was not seen"
+_AROUND = "a condition around that one looks the same"
 _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
@@ -208,11 +209,24 @@ def _in_own_calls(
     guards = [guard for guard in guards_of(sources, frame, callees) if guard.condition != "finally:"]
     if is_library(frame):
         guards = [guard for guard in guards if guard.kind == "loop"]  # what it tests, the other side may never have
+    further_in = [] if is_library(frame) else _jumps_further_in(sources, frame, guards)
     points = []
-    for guard in guards:
+    for guard in (*guards, *further_in):
         given = {} if is_library(frame) else values_as_called(sources, values, guard, way, place, callees, ranks)
-        points.append(_scored(sources, values, guard, frame, side, ranks, outside=outside, given=given))
-    return [point for point in points if point is not None]
+        point = _scored(sources, values, guard, frame, side, ranks, outside=outside, given=given)
+        if point is not None:
+            points.append(replace(point, doubt=_AROUND) if guard in further_in and not point.doubt else point)
+    return points
+
+
+def _jumps_further_in(sources: Sources, frame: Frame, around: list[Guard]) -> list[Guard]:
+    """The conditions before the frame's line by which its function, or a round of its loop, is left from further in.
+
+    Example: `if path.exists(): ⏎ if digest(path) == want: ⏎ return path` before `fetch(path)` → the second `if`.
+    """
+    tree = sources.function(frame.file, frame.line)
+    loops = [guard.span for guard in around if guard.kind == "loop"]
+    return jumps_further_in(tree, frame.line, loops[-1] if loops else None) if tree is not None else []
 
 
 def _around_makers(
@@ -298,7 +312,8 @@ def _scored(
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     if differs and not shown and not rank_like:
-        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, seen, ranks)
+        tested = {name: values.tested(sources, frame.file, frame.function, guard, name) for name in guard.names}
+        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, tested, ranks)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and _tests_item(sources, guard, frame)

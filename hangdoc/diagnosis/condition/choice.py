@@ -228,9 +228,21 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     # gone on, as the root of a broadcast does.
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending
     # If a call is missing on the culprits, they are not in a further round of the loop.
-    if not waiting and (gap.kind == "insert") != (point.guarded == 1):
+    if not waiting and (gap.kind == "insert") != (point.guarded == 1) and not _took_a_later_call(gap, point):
         return False
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _took_a_later_call(gap: Gap, loop: BranchPoint) -> bool:
+    """True if the culprits' call of a further round was paired with one like it that the others make after the loop:
+    which of the two is missing, and which one too many, cannot be told then.
+
+    Example: `for batch in feed: ⏎ all_reduce(loss)` and `all_reduce(seen)` after it, by whose numbers they are equal.
+    """
+    mine, theirs = gap.mine, gap.theirs
+    if loop.guarded != 0 or mine is None or theirs is None or mine.op != theirs.op:
+        return False
+    return is_inside(mine, loop) and not is_inside(theirs, loop)
 
 
 def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
@@ -85,3 +86,19 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
                 yield from _awaits(coroutines, called, seen) if called not in seen else ()
             else:
                 yield (Frame(file, node.lineno, function.name), called) if called else None
+
+
+def is_one_task(sources: Sources, one: Frame | None, other: Frame | None) -> bool:
+    """True if both lines are in one function of which the program runs a single task, to its end: they run in the order
+    in which they are written. Example: two lines of train(), which `asyncio.run(train())` alone calls."""
+    if one is None or other is None or (one.file, plain(one.function)) != (other.file, plain(other.function)):
+        return False
+    runners = [(e.file, e.call) for e in sources.user_calls(*names("runs_to_end")) if e.call.args]
+    called = {_place(e.file, e.call) for e in sources.user_calls(plain(one.function).rpartition(".")[2])}
+    # A method may be called `run`, too.
+    called -= {_place(file, call) for file, call in runners if isinstance(call.args[0], ast.Call)}
+    return len(called) == 1 and called <= {_place(file, call.args[0]) for file, call in runners}
+
+
+def _place(file: str, node: ast.expr) -> tuple[str, int, int, int | None]:
+    return file, node.lineno, node.col_offset, node.end_col_offset

@@ -81,6 +81,10 @@ def _value(node: ast.AST, values: Mapping[str, str]) -> object:
         return not _value(node.operand, values)
     if isinstance(node, ast.BoolOp):
         return _both(node, values)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):
+        known = values.get(dotted(node.left), "") if dotted(node.left) else ""
+        if known and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return (known == "None") == isinstance(node.ops[0], ast.Is)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
         return _COMPARED[type(node.ops[0])](_value(node.left, values), _value(node.comparators[0], values))
     if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
@@ -88,6 +92,10 @@ def _value(node: ast.AST, values: Mapping[str, str]) -> object:
         if isinstance(left, int) and isinstance(right, int):
             return _COMPUTED[type(node.op)](left, right)
     raise _UnknownError
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _both(node: ast.BoolOp, values: Mapping[str, str]) -> bool:

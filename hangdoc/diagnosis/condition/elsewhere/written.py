@@ -42,10 +42,12 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnder:
-    """``line`` was written under the condition. ``ranks``: the writers, as far as the line or its file tells."""
+    """``line`` was written under the condition, or past it where that was not ``taken``. ``ranks``: the writers, as far
+    as the line or its file tells."""
 
     condition: Condition
     function: str
+    taken: bool
     line: Written
     ranks: tuple[int, ...]
 
@@ -149,8 +151,9 @@ class _Asked:
             self.under_rank[place] = any(_is_of_rank(self.sources, place[0], guard) for guard in around)
         return self.under_rank[place]
 
-    def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str] | None:
-        """The innermost condition around the statement, and the function that it is in; None where none decided it."""
+    def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str, bool] | None:
+        """The innermost condition around the statement, the function that it is in, and the truth that it had; None
+        where none decided it."""
         file, line = place
         if not known and not self._is_on_the_way(place):
             return None
@@ -166,7 +169,7 @@ class _Asked:
             if len(deciding) > 1 and _only_writes(tree, deciding[0]):
                 del deciding[0]
             if deciding:
-                return Condition(deciding[0].condition, file, deciding[0].line), here
+                return Condition(deciding[0].condition, file, deciding[0].line), here, deciding[0].taken
             calls = self.sources.user_calls(here)
             if here == "<module>" or len(calls) != 1:
                 return None
