@@ -54,8 +54,7 @@ _LEFT_ALONE = OutsideWords(
 
 _ENDED = replace(
     _LEFT_ALONE,
-    why="no other thread of the process is left that runs the program's code: the one that was to fill, set or "
-    "release it has ended",
+    why="no other thread of the process that runs the program's code is left to fill, set or release it",
 )
 """The same where the source shows what can have ended that thread."""
 
