@@ -8,7 +8,7 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
-from hangdoc.diagnosis.causes.counted import agreed_count, counted_from
+from hangdoc.diagnosis.causes.counted import agreed_count, counted_from, item_bound
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
@@ -99,6 +99,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
     if counting is None and held:
         dropped, doubt = held, doubt or _ITS_ROUNDS
+    if not (doubt or out or dropped) and item_bound(loop.guard.condition) is not None:
+        doubt = _BOUND_OR_ITEMS
     return Finding(
         "HD102",
         sentence(
@@ -134,6 +136,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
 _LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
 _SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not seen"
+_BOUND_OR_ITEMS = "whether its bound ended the loop, or what it goes over, was not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _ITS_FILTER = "which items were left out on each rank was not seen"
