@@ -118,7 +118,17 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _dropped(dropped),
             counted_from(counting) if counting is not None else "",
         ),
-        [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
+        [
+            _fix_left_out(dropped)
+            or _fix_rounds(
+                loop,
+                bool(out),
+                bool(out) and surely_left(case, loop, (left, inside)),
+                is_implicit(gap.token.stack),
+                counting,
+            ),
+            other.fix,
+        ],
         doubt,
         dropped[0] if dropped else counting.decided_at if counting is not None else None,
         nested.at,
@@ -331,14 +341,17 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: CountingLoop | None) -> Message:
+def _fix_rounds(
+    loop: BranchPoint, left: bool, surely: bool, by_library: bool, counting: CountingLoop | None
+) -> Message:
+    """What gives all ranks the same rounds. Of a loop that was ``surely`` left, equal data would not."""
     if counting is not None:
         both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
         return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
     if loop.own_arm:
         return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
-    if loop.guard.condition.startswith("while "):
+    if surely or loop.guard.condition.startswith("while "):
         return stop
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
     return f"{stop + ', or ' if left else ''}{agreed_count(loop.guard.condition)}{join}"
