@@ -44,10 +44,12 @@ def agreed_count(loop: str) -> str:
         )
     over = _gone_over(loop)
     if isinstance(over, ast.Call) and last_name(over.func) == "range":
-        named = [text_of(each) for each in over.args if not isinstance(each, ast.Constant)]
+        named = [each for each in over.args if not isinstance(each, ast.Constant)]
         if named:
-            both = " and ".join(f"`{each}`" for each in named)
-            return f"let all ranks agree on {both} before the loop (broadcast it, or all_reduce the minimum)"
+            bounds = named[0] if len(named) == 1 else over
+            return (
+                f"let all ranks agree on `{text_of(bounds)}` before the loop (broadcast it, or all_reduce the minimum)"
+            )
     elif over is not None:
         return f"let all ranks agree before the loop on how many items `{text_of(over)}` has (all_reduce the minimum)"
     return "give every rank the same number of rounds (agree on the count before the loop)"
