@@ -291,7 +291,8 @@ def _how_sure(
     if history.blind or not proved:
         return Confidence.LIKELY, sure
     if _FEW * len(culprits) > seen:
-        return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
+        ways = f"{len(culprits)} of them went one way and {seen - len(culprits)} the other"
+        return Confidence.LIKELY, f"{sure}; {'each went another way' if seen == 2 else ways}"
     return Confidence.CERTAIN, sure
 
 
@@ -306,7 +307,7 @@ def _what_was_seen(case: Case, history: GroupHistory) -> str:
     if history.blind or history.open:
         who = f"{seen} ranks"
     elif len(history.members) == len(case.ranks):
-        who = f"all {seen} ranks"
+        who = "both ranks" if seen == 2 else f"all {seen} ranks"
     hidden = f", {len(history.blind)} not" if history.blind else ""
     since = f" from call #{history.first} on" if history.first > 1 else ""
     return f"call sequences of {who} seen{hidden}{since}"

@@ -169,7 +169,10 @@ def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
     how = Confidence.LIKELY if minority else Confidence.POSSIBLE
     if minority and found.what == "arguments" and not unknown:
         how = Confidence.CERTAIN
-    sure = f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
+    every = "" if unknown else "all "
+    sure = (
+        f"the same call of {'both' if every and len(found.tokens) == 2 else f'{every}{len(found.tokens)}'} ranks seen"
+    )
     sure += f", that of {unknown} not" if unknown else ""
     if found.gone_on:
         wrong = tuple(sorted(rank for rank, value in found.values.items() if value == found.gone_on))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
+from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
@@ -23,7 +24,7 @@ from hangdoc.diagnosis.state.nobody_left import unread_child
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
-from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Frame
 
 _UNANSWERABLE = OutsideWords(
@@ -50,6 +51,12 @@ _LEFT_ALONE = OutsideWords(
     "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
     "give waits a timeout",
 )
+
+_ENDED = replace(
+    _LEFT_ALONE,
+    why="no other thread of the process that runs the program's code is left to fill, set or release it",
+)
+"""The same where the source shows what can have ended that thread."""
 
 _LOGGER = OutsideWords(
     "HD505",
@@ -227,6 +234,8 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     if known in (_LOGGER, _LEFT_ALONE):
         mended = queue_fix(case, rank)
+    if known is _LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
+        known = _ENDED
     if known.code == "HD507" and is_forked_with_lock(case, rank):
         known = replace(known, code="HD505", why="its child waits for that lock for good")
     why: Message = known.why

@@ -34,6 +34,9 @@ def agreed_count(loop: str) -> str:
     Examples: 'for batch in loader:' → an equal share of the data; 'for i in range(self.tries):' → agree on
     `self.tries`; 'for i, request in enumerate(queue):' → agree on how many items `queue` has.
     """
+    bound = item_bound(loop)
+    if bound is not None:
+        return f"let all ranks agree on `{text_of(bound)}` before the loop (broadcast it, or all_reduce the minimum)"
     if pattern("goes_over_data").search(loop):
         return (
             "give every rank the same number of iterations (agree on the count first; for batches of data: "
@@ -41,13 +44,26 @@ def agreed_count(loop: str) -> str:
         )
     over = _gone_over(loop)
     if isinstance(over, ast.Call) and last_name(over.func) == "range":
-        named = [text_of(each) for each in over.args if not isinstance(each, ast.Constant)]
+        named = [each for each in over.args if not isinstance(each, ast.Constant)]
         if named:
-            both = " and ".join(f"`{each}`" for each in named)
-            return f"let all ranks agree on {both} before the loop (broadcast it, or all_reduce the minimum)"
+            bounds = named[0] if len(named) == 1 else over
+            return (
+                f"let all ranks agree on `{text_of(bounds)}` before the loop (broadcast it, or all_reduce the minimum)"
+            )
     elif over is not None:
         return f"let all ranks agree before the loop on how many items `{text_of(over)}` has (all_reduce the minimum)"
     return "give every rank the same number of rounds (agree on the count before the loop)"
+
+
+def item_bound(loop: str) -> ast.expr | None:
+    """How many items a loop takes at most from what it goes over: `quota()` of 'for x in islice(stream, quota()):';
+    None for any other loop, and for a number."""
+    over = _gone_over(loop)
+    cuts = isinstance(over, ast.Call) and last_name(over.func) == "islice" and len(over.args) > 1
+    if not isinstance(over, ast.Call) or not cuts:
+        return None
+    bound = over.args[min(2, len(over.args) - 1)]
+    return bound if not isinstance(bound, ast.Constant) else None
 
 
 def _gone_over(loop: str) -> ast.expr | None:

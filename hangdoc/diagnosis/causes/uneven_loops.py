@@ -8,7 +8,7 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
-from hangdoc.diagnosis.causes.counted import agreed_count, counted_from
+from hangdoc.diagnosis.causes.counted import agreed_count, counted_from, item_bound
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
@@ -98,6 +98,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
     if counting is None and held:
         dropped, doubt = held, doubt or _ITS_ROUNDS
+    if not (doubt or out or dropped) and item_bound(loop.guard.condition) is not None:
+        doubt = _BOUND_OR_ITEMS
     return Finding(
         "HD102",
         sentence(
@@ -115,7 +117,17 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _dropped(dropped),
             counted_from(counting) if counting is not None else "",
         ),
-        [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
+        [
+            _fix_left_out(dropped)
+            or _fix_rounds(
+                loop,
+                bool(out),
+                bool(out) and surely_left(case, loop, (left, inside)),
+                is_implicit(gap.token.stack),
+                counting,
+            ),
+            other.fix,
+        ],
         doubt,
         dropped[0] if dropped else counting.decided_at if counting is not None else None,
         nested.at,
@@ -133,6 +145,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
 _LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
 _SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not seen"
+_BOUND_OR_ITEMS = "whether its bound ended the loop, or what it goes over, was not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _ITS_FILTER = "which items were left out on each rank was not seen"
@@ -332,14 +345,17 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: CountingLoop | None) -> Message:
+def _fix_rounds(
+    loop: BranchPoint, left: bool, surely: bool, by_library: bool, counting: CountingLoop | None
+) -> Message:
+    """What gives all ranks the same rounds. Of a loop that was ``surely`` left, equal data would not."""
     if counting is not None:
         both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
         return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
     if loop.own_arm:
         return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
-    if loop.guard.condition.startswith("while "):
+    if surely or loop.guard.condition.startswith("while "):
         return stop
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
     return f"{stop + ', or ' if left else ''}{agreed_count(loop.guard.condition)}{join}"

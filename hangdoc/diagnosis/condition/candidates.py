@@ -392,6 +392,8 @@ def _scored_in_library(
     differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.names]
     if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
         return None
+    if not any(differ) and pattern("asks_only_for_type").search(guard.condition):
+        return None  # every rank gives the library objects of the same types
     score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
     return replace(branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
 

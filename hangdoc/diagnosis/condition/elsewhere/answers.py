@@ -118,7 +118,10 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
             yield node.value  # what a call's argument is set by
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
-            yield without_wrappers(node.iter)
+            over = without_wrappers(node.iter)
+            yield over
+            if isinstance(over, ast.Call) and last_name(over.func) in names("bounds_items"):
+                yield from (each for each in over.args if isinstance(each, ast.Call))  # how many items there are
         elif isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return) and holds(node, line):
             yield from _keys_within(node.value, line)
             yield from tests_within(node.value, line)
