@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupKey, RankProgram, Token
+from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
 from hangdoc.diagnosis.context import Case
 
 _LEAST = 2
@@ -66,8 +67,11 @@ def _made_first(program: RankProgram, mine: Token, theirs: Token) -> bool | None
 
 
 def _as_issued(case: Case, token: Token) -> Token | None:
-    """The call as its rank issued it: calls of several groups in one order have numbers of their own."""
-    program = case.programs.get(token.rank)
+    """The call as its rank issued it: calls of several groups in one order have numbers of their own.
+
+    None for one that was not recorded: a call that only a stack shows has no place.
+    """
+    program = case.programs.get(token.rank) if token.group[0] != UNKNOWN_GROUP else None
     return program.token(token.order) if program is not None and token.order >= 0 else None
 
 

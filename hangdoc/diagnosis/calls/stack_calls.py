@@ -52,7 +52,7 @@ def from_stacks(
                 sizes=None,
                 dtypes=(),
                 pending=True,
-                order=-1,  # no place among the recorded calls
+                order=0,
                 created_ns=0,
                 stack=activity.stack,
             )
