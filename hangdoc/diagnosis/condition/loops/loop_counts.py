@@ -22,7 +22,7 @@ from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return
-from hangdoc.diagnosis.condition.stack_comparison import within_one_function
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
@@ -65,7 +65,42 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False
     if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
         return True
-    return not any(_as_often_as_before(case, program, point, tokens) for program in _programs(case, left))
+    if not any(_as_often_as_before(case, program, point, tokens) for program in _programs(case, left)):
+        return True
+    return _goes_on_longer(case, point, token, tokens[1 - point.guarded])
+
+
+def _goes_on_longer(case: Case, loop: BranchPoint, call: Token | None, outside: Token | None) -> bool:
+    """True if the rank inside has made more calls from its line than in each execution before, which were all alike,
+    where each round makes some: the others may well have left as ever, it is in a round that they did not have.
+
+    Not so where the call ``outside``, that followed the loop elsewhere, depends on a condition: the rank inside may
+    have gone without it, and into the loop again. Example: of `for name in sorted(self.scores): ⏎
+    self.scores[name].compute()` and a gather after it, calls [3, 3, 4] → True.
+    """
+    program = case.programs.get(call.rank) if call is not None else None
+    tree = case.sources.function(loop.file, loop.line)
+    if call is None or outside is None or program is None or tree is None or not call.pending:
+        return False
+    if any(g.kind != "loop" and loop.guard.holds(g.line) for g in guards(tree, loop.line)):
+        return False  # a round may also go without one
+    if _conditions(case, outside.stack) - _conditions(case, call.stack):
+        return False
+    made = [t for t in _until(program.tokens, call) if not is_inside(t, loop) or _is_at(t, loop)]
+    counts = runs(made, loop)
+    return len(counts) > 1 and len(set(counts[:-1])) == 1 and counts[-1] > counts[-2]
+
+
+def _conditions(case: Case, stack: Stack) -> set[tuple[str, tuple[int, str], bool]]:
+    """What identifies the conditions that lead to the lines of the stack's user frames, and how they were taken."""
+    callees = callees_of(stack)
+    found = [(frame.file, guard) for frame in user_stack(stack) for guard in guards_of(case.sources, frame, callees)]
+    return {(file, guard.place, guard.taken) for file, guard in found if guard.kind != "loop"}
+
+
+def _is_at(call: Token, loop: BranchPoint) -> bool:
+    """True if the call was made from the line of the loop's body at which the rank is."""
+    return any((f.file, f.line, plain(f.function)) == (loop.file, loop.line, loop.function) for f in call.stack)
 
 
 def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: tuple[int, ...]) -> bool:
