@@ -53,12 +53,13 @@ def with_traces(
     words = _with_asked(case.sources, own)
     linked = [each for each in left if _is_linked(each, own, words)]
     traces = [each for each in left if each.name]
-    ran = [each for each in left if not each.name and each.jumps] if branch is None or doubted else []
+    ran = [each for each in left if not each.name and each.leads_out] if branch is None or doubted else []
     leaving = [each for each in traces if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
         left = linked or [*leaving, *ran] or traces
     else:
         left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
+    left = left if len(left) <= MOST else _roots(case.sources, left)
     if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
@@ -72,6 +73,24 @@ def with_traces(
     said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
     told = Joined([*(_told(each, sides) for each in left), *said])
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+
+
+def _roots(sources: Sources, left: list[LeftBehind]) -> list[LeftBehind]:
+    """Those of the conditions that no other of them decides.
+
+    Example: `if late():` of save() asks what `if now < self.due:` of late() answers, and `if self.pending:` goes by
+    what save() sets under the first → that of late().
+    """
+    words = [_own_words(sources, [(each.file, each.guard.line)]) for each in left]
+
+    def decides(other: LeftBehind, asked: set[str]) -> bool:
+        return (other.leads_out and other.function in asked) or not asked.isdisjoint(other.sets)
+
+    return [
+        each
+        for each, asked in zip(left, words, strict=True)
+        if not any(decides(other, asked) for other in left if other is not each)
+    ]
 
 
 def _answer(left: LeftBehind) -> BranchAnswer:

@@ -32,7 +32,7 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if program.threads(group[0]) > 1 and program.key(group[0]) == group
         for rank in ranks
     ]
-    if not several or gap.mine.site == gap.theirs.site:
+    if not several or gap.mine.site == gap.theirs.site or gap.mine.group != gap.theirs.group:
         return None
     either = [goes_on_beside(case.sources, token.stack) for token in (gap.mine, gap.theirs)]
     beside = next((each for each in either if each is not None), None)

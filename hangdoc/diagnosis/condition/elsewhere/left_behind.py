@@ -64,6 +64,11 @@ class LeftBehind:
     jumps: bool = False
     """These statements leave a function or a round of a loop, or raise."""
 
+    @property
+    def leads_out(self) -> bool:
+        """True if who went one way here left the function, or a round of a loop, and who went the other way did not."""
+        return self.jumps or self.guard.kind == "return"
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
