@@ -12,6 +12,7 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_cal
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
 from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -36,6 +37,8 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     loop, gap = blame.found.branch_point, blame.found.gap
     if gap is None or loop is None or not (loop.uneven and loop.of_library):
         return None
+    if loop.guarded == 1 and fell_out(case, loop, blame.culprits, gap.mine):
+        return None  # an exception ended it
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
     left, inside = (culprits, others) if early else (others, culprits)
