@@ -42,7 +42,7 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
+from hangdoc.diagnosis.blame.unset_key import KeyOfTheOtherArm, UnsetKey, key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
@@ -232,10 +232,10 @@ def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingReque
     return asked_in_turn(inquiry.case) or missing_request(inquiry.case) or thread_wait(inquiry.case)
 
 
-def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
-    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
-    the key, or for these."""
-    return unset_key(inquiry.case)
+def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | Blame[KeyOfTheOtherArm] | None:
+    """A rank that alone has not set its key in the store, or went the way on which one is set. Before the graph, in
+    which it waits like those that wait for the key, or for these."""
+    return unset_key(inquiry.case) or key_of_the_other_arm(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

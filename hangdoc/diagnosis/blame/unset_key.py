@@ -1,4 +1,5 @@
-"""Ranks wait for store keys of which each rank sets its own, and the store says whose are missing."""
+"""Ranks wait for store keys, and who should have set them is known: each rank sets its own, and the store says whose
+are missing; or those who went the other way set them, and are past it."""
 
 from __future__ import annotations
 
@@ -6,15 +7,21 @@ import ast
 import re
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.queries import calls_of
+from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import calls_of, store_sets
+from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
 from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -24,6 +31,8 @@ _ALL_KEYS = 400
 """A snapshot that has fewer keys of the store has all of them."""
 _LONGEST_NUMBER = 8
 """Digits of a rank."""
+_DEEPEST = 3
+"""Functions that call each other, or names set to each other, followed this far; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,18 @@ class UnsetKey(Explanation):
     """The line that sets such a key under the rank's own number."""
     of_series: bool = False
     """The number is none of a rank's: later ones of the series are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOfTheOtherArm(Explanation):
+    """The ranks that wait for a key are in one arm of ``test``, its other arm leads to the line that sets it, and the
+    culprits, who do not wait for it, are past both."""
+
+    key: str
+    """'' where it was not seen which key they wait for."""
+    waiting: tuple[int, ...]
+    set_at: Frame
+    test: Condition
 
 
 def unset_key(case: Case) -> Blame[UnsetKey] | None:
@@ -66,6 +87,8 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     numbers = {_number(key) for key in (*alike, *every)}
     set_at = _own_setting(case.sources)
     if not alike or not culprits or not numbers <= set(case.ranks) or set_at is None:
+        return None
+    if not _is_by_rank(case.sources, set_at):
         return None
     if any(not _is_past(case, rank) for rank in culprits):
         return None
@@ -101,6 +124,75 @@ def _left_out_of_series(
     found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
     sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
     return Blame(found, setters, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
+    """The blame of the ranks that went the way on which a key is set, and are past it, while all others wait for one.
+
+    Example: ranks 0, 1 and 3 wait in the `else` of `if lease.acquire(): ⏎ publish() ⏎ else: ⏎ store.get(key)`, whose
+    publish() calls `store.set(…)`; rank 2 is in the all_reduce after that → rank 2.
+    """
+    waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
+    others = tuple(sorted(set(case.activities) - set(waiting)))
+    if not waiting or not others or case.hidden or not all(_is_past(case, rank) for rank in others):
+        return None
+    stacks = [case.activities[rank].stack for rank in waiting]
+    if len({lines_of(site_of(stack)) for stack in stacks}) > 1:
+        return None
+    if any(is_past(case.sources, case.activities[rank].stack, stacks[0]) != "certainly" for rank in others):
+        return None
+    found = next((each for frame in user_stack(stacks[0]) if (each := _other_arm(case.sources, frame))), None)
+    if found is None:
+        return None
+    awaited = {key for rank in waiting for key in _awaited(case, rank)}
+    explained = KeyOfTheOtherArm(next(iter(awaited)) if len(awaited) == 1 else "", waiting, *found)
+    sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
+    return Blame(explained, others, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _other_arm(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:
+    """(the line that sets a key, the condition) where the other arm of a condition around the frame's line leads to
+    such a line; None where none does."""
+    tree = sources.function(frame.file, frame.line)
+    around = {g.line for g in guards(tree, frame.line) if g.kind == "if"} if tree is not None else set()
+    tests = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
+    for node in sorted(tests, key=lambda each: -each.lineno):
+        arm = node.body if any(holds(each, frame.line) for each in node.orelse) else node.orelse
+        for each in arm:
+            line = _line_that_sets(sources, frame.file, each, _DEEPEST)
+            if line is not None:
+                return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
+    return None
+
+
+def _line_that_sets(sources: Sources, file: str, node: ast.AST, deep: int) -> Frame | None:
+    """The line that sets a key of a store, in the statement or in a function of the program that it calls."""
+    own = store_sets(node)
+    if own:
+        return Frame(file, own[0], "")
+    called = [last_name(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)] if deep else []
+    for name in called:
+        found = sources.user_definitions(name)
+        if len(found) == 1 and (line := _line_that_sets(sources, *found[0], deep - 1)) is not None:
+            return Frame(line.file, line.line, line.function or name)
+    return None
+
+
+def _is_by_rank(sources: Sources, setting: Frame) -> bool:
+    """True if the key that is set at that line is put together with the rank: `store.set(f"done/{self.rank}", …)`."""
+    at = place_of(sources, setting.file, setting.line)
+    calls = [n for n in ast.walk(at.tree) if isinstance(n, ast.Call) and holds(n, setting.line)] if at else []
+    keys = [call.args[0] for call in calls if last_name(call.func) in names("store_setter") and len(call.args) > 1]
+    return at is not None and any(_names_the_rank(sources, at, key, _DEEPEST) for key in keys)
+
+
+def _names_the_rank(sources: Sources, at: Place, key: ast.expr, deep: int) -> bool:
+    """True if the expression names the rank, or something that was put together with it."""
+    parts = [each for each in ast.walk(key) if isinstance(each, ast.Name | ast.Attribute)]
+    if any(is_rank_name(dotted(each)) for each in parts) or pattern("rank_word").search(text_of(key)):
+        return True
+    steps = [step for each in parts for step in settings(sources, at, each)] if deep else []
+    return any(_names_the_rank(sources, s.at, s.value, deep - 1) for s in steps if s.value is not None)
 
 
 def _awaited(case: Case, rank: int) -> list[str]:
