@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ TIME_LIMIT = 100.0
 _PATIENCE = 20.0
 """Seconds between asking a run to end and killing it."""
 _OPEN, _CLOSE = "# /// hangdoc", "# ///"
+_LITERAL = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,14 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
         told = " ".join(
             str(text or "") for text in (branch.get("condition"), document.get("verdict"), document.get("why"))
         )
-        agrees = any(_unspaced(text) in _unspaced(told) for text in scenario.branch)
+        agrees = any(text in _unspaced(told) for each in scenario.branch for text in _as_told(each))
         rows.append(Comparison("branch", " or ".join(scenario.branch), str(branch.get("condition") or "none"), agrees))
     return rows
+
+
+def _as_told(condition: str) -> tuple[str, str]:
+    """The condition as the source has it, and as a document shows it, which has no literal text of the source."""
+    return _unspaced(condition), _unspaced(_LITERAL.sub('"…"', condition))
 
 
 def _unspaced(text: str) -> str:
@@ -238,8 +245,6 @@ def compare_fixed(document: Mapping[str, Any], status: int | None) -> list[Compa
 
 def named_lines(document: Mapping[str, Any], file: str) -> set[int]:
     """The lines of ``file`` that the verdict names: in its sentences, at the divergence, or of a culprit."""
-    import re
-
     sentences = " ".join(str(document.get(key) or "") for key in ("verdict", "why", "fix"))
     lines = {int(number) for number in re.findall(r"(?<![\w.-])" + re.escape(file) + r":(\d{1,7})", sentences)}
     divergence = document.get("divergence") or {}
