@@ -16,6 +16,7 @@ from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.elsewhere.caught import (
     Caught,
     by_handler,
+    handles_what_left_it,
     in_exit,
     is_run_by_library,
     only_handler,
@@ -293,6 +294,8 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
     first = blame.found.branch_point
     if first is None or first.guard.kind == "try" or _exception_ended_loop(case, blame, first):
         return first
+    if first.of_library and first.uneven and (handler := handled_around(case, blame)) is not None:
+        return handler
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
@@ -300,6 +303,12 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
     if first.of_library:
         return _handler_of_library(case, blame) or (first if first.guarded == 1 else None)
     return _taken_handler(blame) or (first if first.guarded == 1 else None)
+
+
+def handled_around(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
+    """The `except` suite that the culprits' call is made in, in whose `try:` the others still are."""
+    gap = blame.found.gap
+    return handles_what_left_it(case.sources, _stacks(case, blame, gap)) if gap is not None else None
 
 
 def _handler_of_library(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:

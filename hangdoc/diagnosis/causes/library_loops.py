@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.interrupted import after_an_exception, handled_around
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
@@ -37,8 +38,9 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     loop, gap = blame.found.branch_point, blame.found.gap
     if gap is None or loop is None or not (loop.uneven and loop.of_library):
         return None
-    if loop.guarded == 1 and fell_out(case, loop, blame.culprits, gap.mine):
-        return None  # an exception ended it
+    ended = loop.guarded == 1 and fell_out(case, loop, blame.culprits, gap.mine)
+    if ended or handled_around(case, blame) is not None:
+        return after_an_exception(case, blame)
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
     left, inside = (culprits, others) if early else (others, culprits)
