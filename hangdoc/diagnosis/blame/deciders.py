@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
@@ -105,6 +106,12 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         sure = "the groups of all ranks seen, their call sequences not"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
+
+
+def items_in_other_order(inquiry: Inquiry) -> Blame[CrossedByItem] | None:
+    """Groups that the items of one loop chose in another order. Before the groups of the store: nobody is past a call
+    of theirs, so none is missing."""
+    return crossed_by_item(inquiry.case)
 
 
 def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -321,6 +328,7 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
+    items_in_other_order,
     groups_of_store,
     thread_beside_main,
     message_by_stacks,
