@@ -242,7 +242,7 @@ def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingReque
 def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | Blame[KeyOfTheOtherArm] | None:
     """A rank that alone has not set its key in the store, or went the way on which one is set. Before the graph, in
     which it waits like those that wait for the key, or for these."""
-    return unset_key(inquiry.case) or key_of_the_other_arm(inquiry.case)
+    return key_of_the_other_arm(inquiry.case) or unset_key(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

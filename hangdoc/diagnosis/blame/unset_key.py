@@ -179,7 +179,10 @@ def _line_that_sets(sources: Sources, file: str, node: ast.AST, deep: int) -> Fr
 
 
 def _is_by_rank(sources: Sources, setting: Frame) -> bool:
-    """True if the key that is set at that line is put together with the rank: `store.set(f"done/{self.rank}", …)`."""
+    """True if the key that is set at that line is put together with the rank: `store.set("done/" + self.rank, …)`.
+
+    A literal of the source is masked, with all that is put into it, and may hold the rank.
+    """
     at = place_of(sources, setting.file, setting.line)
     calls = [n for n in ast.walk(at.tree) if isinstance(n, ast.Call) and holds(n, setting.line)] if at else []
     keys = [call.args[0] for call in calls if last_name(call.func) in names("store_setter") and len(call.args) > 1]
@@ -189,6 +192,8 @@ def _is_by_rank(sources: Sources, setting: Frame) -> bool:
 def _names_the_rank(sources: Sources, at: Place, key: ast.expr, deep: int) -> bool:
     """True if the expression names the rank, or something that was put together with it."""
     parts = [each for each in ast.walk(key) if isinstance(each, ast.Name | ast.Attribute)]
+    if any(isinstance(each, ast.JoinedStr) for each in ast.walk(key)) and not parts:
+        return True
     if any(is_rank_name(dotted(each)) for each in parts) or pattern("rank_word").search(text_of(key)):
         return True
     steps = [step for each in parts for step in settings(sources, at, each)] if deep else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.causes import (
+    arbitrary_moment,
     busy,
     circles,
     diverging,
@@ -28,6 +29,7 @@ from hangdoc.diagnosis.causes import (
     own_handler,
     own_loop,
     ran_dry,
+    shutting_down,
     skipped_rounds,
     starting,
     threads,
@@ -39,6 +41,7 @@ from hangdoc.diagnosis.causes import (
 from hangdoc.diagnosis.causes.registry import name_cause
 
 __all__ = [
+    "arbitrary_moment",
     "busy",
     "circles",
     "diverging",
@@ -65,6 +68,7 @@ __all__ = [
     "own_handler",
     "own_loop",
     "ran_dry",
+    "shutting_down",
     "skipped_rounds",
     "starting",
     "threads",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.deciding import has_namesakes, item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
@@ -22,7 +23,6 @@ from hangdoc.diagnosis.causes.phrases import (
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
-from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
+from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.came_out import goes_on_from_its_line, has_come_out, was_inside
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import (
@@ -26,7 +27,6 @@ from hangdoc.diagnosis.causes.library_loops import (
 )
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering, conditions_of_running_alone
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import END
+from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.interrupted import after_an_exception, handled_around
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.quiet_rounds import round_without_call
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
-from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -29,9 +30,9 @@ _MOST_STOPS = 3
 _BEGUN_AGAIN = "ranks that have begun the loop again look the same"
 
 
-@cause("HD102", explains=Diverged, order=167)
+@cause("HD102", "HD103", explains=Diverged, order=167)
 def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD102: a loop of a library ended on one side, and the other is still in it.
+    """HD102: a loop of a library ended on one side, and the other is still in it. HD103: by an exception.
 
     Example: rank 1's callback called `trainer.stop()`, so that `fit()` returned; rank 0 waits in the next step.
     """

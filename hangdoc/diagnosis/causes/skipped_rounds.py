@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.implicit import FIX_QUIET
 from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
+from hangdoc.diagnosis.causes.quiet_rounds import EARLY_OR_QUIET, round_without_call
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.uneven_loops import EARLY_OR_QUIET, calls_in_loop, compared, round_without_call
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.caught_rounds import caught_rounds
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.iterators import makes_items_alike
-from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, goes_round_alike
+from hangdoc.diagnosis.condition.loops.loop_counts import goes_round_alike
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import counts_rounds, likelier_skips, skips_counted
 from hangdoc.diagnosis.context import Case

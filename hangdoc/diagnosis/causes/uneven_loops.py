@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import takewhile
-
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
+from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.causes.call_counts import calls_from, calls_in_loop, compared
 from hangdoc.diagnosis.causes.counted import agreed_count, counted_from, item_bound
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
-from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.phrases import call_at, cited, where_they_wait
+from hangdoc.diagnosis.causes.quiet_rounds import RoundWithoutCall, round_without_call
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.fed_loop import of_filters
 from hangdoc.diagnosis.condition.loops.held import items_held
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
-from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
-from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
-from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.loops import has_quiet_rounds, is_retry_loop, ways_out
-from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
+from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Stack
 
 
 @cause("HD103", explains=Diverged, order=165)
@@ -219,7 +214,7 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
         [
             [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
-            compared(_calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
+            compared(calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
         ],
         "give every rank the same number of iterations (agree on the count first; for batches of data: "
         "DistributedSampler(drop_last=True))",
@@ -253,56 +248,6 @@ def _how_it_differs(
     if other.quiet:
         return "left the loop after fewer synchronised steps"
     return "left the loop with fewer calls" if other.doubt else "left the loop early"
-
-
-@dataclass(frozen=True, slots=True)
-class RoundWithoutCall:
-    """The other explanation of fewer calls: as many rounds, one of them without the call. Empty where there is none."""
-
-    why: Message = ""
-    fix: str = ""
-    doubt: str = ""
-    quiet: bool = False
-    """The call is one of those that a library leaves out in some rounds: calls are no rounds."""
-    by: Condition | None = None
-    """What decides which rounds these are."""
-
-
-EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
-
-
-def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
-    """What the report adds where the culprits may have been in the loop just as often, and made no call in a round."""
-    if loop.guarded != 1:
-        return RoundWithoutCall()
-    skip = skipped_round(case.sources, blame.found.branch_points)
-    if skip is not None:
-        why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return RoundWithoutCall(why, _fix_skip(skip), EARLY_OR_QUIET)
-    if not is_implicit(gap.token.stack):
-        return RoundWithoutCall()
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if tree is not None and has_quiet_rounds(tree, loop.guard.line):
-        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=EARLY_OR_QUIET)
-    hidden = _turned_quiet(case, loop, gap.token.stack)
-    if hidden is None and not makes_fewer_calls_than_rounds(case, loop, gap.token):
-        return RoundWithoutCall()
-    by = hidden if isinstance(hidden, Condition) else None
-    said: Message = [", by ", by] if by is not None else ""
-    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", said]
-    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", EARLY_OR_QUIET, True, by)
-
-
-def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bool | None:
-    """The condition that turns the synchronisation off in a function that the loop calls on the way to the call; True
-    where such a function does so without one, None where none does."""
-    found: Condition | bool | None = None
-    for frame in takewhile(lambda f: (f.file, plain(f.function)) != (loop.file, loop.function), user_stack(stack)):
-        tree = case.sources.function(frame.file, frame.line)
-        if tree is not None and turns_quiet(tree):
-            where = quiet_condition(tree)
-            found = Condition(where[1], frame.file, where[0]) if where is not None else found or True
-    return found
 
 
 def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
@@ -370,64 +315,3 @@ def _fix_left_out(dropped: list[Condition]) -> str:
         f"give every rank the same number of items after `{text}` (agree on the count before the loop, or let all stop "
         "with the first that has none left: all_reduce a flag in every round)"
     )
-
-
-def _fix_skip(skip: BranchPoint) -> str:
-    if skip.guard.kind not in CONDITIONS:
-        return "; or make sure that no rank skips the call in one of its rounds"
-    condition = skip.guard.condition.removeprefix("if ").removesuffix(":")
-    return f"; or let all ranks agree on `{condition}` in every round"
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """How many calls from the line at ``at`` the culprits (``mine``) and the others (``theirs``) have made."""
-
-    mine: int
-    theirs: int
-    at: Frame | None
-
-
-def call_counts(case: Case, blame: Blame[Diverged]) -> Message:
-    """': 7 calls from train.py:61 against 8' of the call that is one too many or too few; '' where a side never made
-    it, or the journal does not reach back to the first call."""
-    gap = blame.found.gap
-    if gap is None or blame.found.alignment.history.first > 1:
-        return ""
-    counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
-    return compared(counts) if counts is not None and counts.mine and counts.theirs else ""
-
-
-def compared(counts: _Counts | None) -> Message:
-    """': 7 calls from train.py:61 against 8', the culprits' number first."""
-    if counts is None:
-        return ""
-    calls = "call" if counts.mine == 1 else "calls"
-    line: Message = [" from ", line_of(counts.at)] if counts.at is not None else " of that kind"
-    return [f": {counts.mine} {calls}", line, f" against {counts.theirs}"]
-
-
-def calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:
-    """The calls from inside the loop that the sides left differently; None where the journal does not reach back to
-    the first call, or the sides made equally many."""
-    gap = blame.found.gap
-    if gap is None or blame.found.alignment.history.first > 1:
-        return None
-    loop = blame.found.branch_point
-    inside = gap.theirs if loop is not None and loop.guarded == 1 else gap.mine
-    return _calls_from(case, blame, blame.found.alignment.history, inside)
-
-
-def _calls_from(case: Case, blame: Blame[Explanation], history: GroupHistory, call: Token | None) -> _Counts | None:
-    """How often each side made ``call`` from its line; None where that is unknown or equal."""
-    if call is None or not call.site:
-        return None
-    lines = lines_of(call.site)
-    counts = [
-        sum(lines_of(t.site) == lines and t.op == call.op for t in history.tokens.get(ranks[0], ()))
-        for ranks in (blame.culprits, others_of(case, blame))
-        if ranks
-    ]
-    if len(counts) < 2 or counts[0] == counts[1] or history.inferred:
-        return None
-    return _Counts(counts[0], counts[1], call.frame)

@@ -24,10 +24,10 @@ from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
 from hangdoc.diagnosis.condition.loops.loop_counts import (
-    fell_out,
     goes_round_alike,
     left_early,
 )

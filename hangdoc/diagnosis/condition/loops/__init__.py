@@ -2,6 +2,8 @@
 
 ``executions``        which calls of a rank lie in a loop, and how each execution of it ended
 ``loop_counts``       how often each side went round a loop, by the calls it made there
+``ended_by_exception``
+                      whether an exception took a side out of a loop
 ``loop_exit``         what a side went on with after the last call of the loop that both made
 ``planned_rounds``    how often a library's loop is to go round, by its own values
 ``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends

@@ -85,3 +85,18 @@ def _always_follows(sources: Sources, loop: BranchPoint, line: int) -> bool:
     around = {guard.place for guard in guards(tree, loop.guard.line)}
     within = [g for g in guards(tree, line) if not (loop.guard.span[0] <= g.line <= loop.guard.span[1])]
     return returns and all(guard.place in around for guard in within)
+
+
+def until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
+    """The calls up to the one with the number of ``end``, that one included; all of them where it is None."""
+    if end is None:
+        return tokens
+    last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))
+    return tokens[: last + 1]
+
+
+def until_left(tokens: Sequence[Token], outside: Token | None, loop: BranchPoint) -> Sequence[Token]:
+    """The calls up to that of the side which left the loop. A call that is in the loop itself belongs to another
+    execution of it: the function was called again, from elsewhere."""
+    found = until(tokens, outside)
+    return found[:-1] if outside is not None and found and is_inside(found[-1], loop) else found

@@ -7,7 +7,6 @@ left it early. These are the questions that ``choice`` asks to find out:
 ``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
 ``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
-``fell_out``          did it leave such a loop all the same? Only an exception can do that.
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
 executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left early. After [10, 10, 10], it did not.
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return
+from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return, until, until_left
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
@@ -32,7 +31,6 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import (
     calls_its_items,
     ends_alike,
-    fixed_rounds,
     last_of_range,
     ways_out,
 )
@@ -42,7 +40,7 @@ from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
 
-def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
+def programs_of(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
     """Each distinct program of the ranks, once."""
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
 
@@ -65,7 +63,7 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False
     if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
         return True
-    if not any(_as_often_as_before(case, program, point, tokens) for program in _programs(case, left)):
+    if not any(_as_often_as_before(case, program, point, tokens) for program in programs_of(case, left)):
         return True
     return _goes_on_longer(case, point, token, tokens[1 - point.guarded])
 
@@ -86,7 +84,7 @@ def _goes_on_longer(case: Case, loop: BranchPoint, call: Token | None, outside: 
         return False  # a round may also go without one
     if _conditions(case, outside.stack) - _conditions(case, call.stack):
         return False
-    made = [t for t in _until(program.tokens, call) if not is_inside(t, loop) or _is_at(t, loop)]
+    made = [t for t in until(program.tokens, call) if not is_inside(t, loop) or _is_at(t, loop)]
     counts = runs(made, loop)
     return len(counts) > 1 and len(set(counts[:-1])) == 1 and counts[-1] > counts[-2]
 
@@ -151,7 +149,7 @@ def _as_often_as_before(case: Case, program: RankProgram, loop: BranchPoint, tok
     Libraries now and then make a call of their own besides. Example: [4, 4] → True, [4] → False.
     """
     inside, outside = tokens[loop.guarded], tokens[1 - loop.guarded]
-    made = since_return(case.sources, loop, _until_left(program.tokens, outside, loop), outside)
+    made = since_return(case.sources, loop, until_left(program.tokens, outside, loop), outside)
     counts = [runs(made, loop), runs(made, loop, inside.site) if inside is not None else []]
     return any(len(each) > 1 and len(set(each)) == 1 for each in counts)
 
@@ -202,7 +200,7 @@ def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens
     The loop makes one call in each round, of sizes that repeat. Example: a broadcast of each of a model's four
     parameters; the ranks that left made 8 calls, two whole turns.
     """
-    inside, until = tokens[loop.guarded], tokens[1 - loop.guarded]
+    inside, last = tokens[loop.guarded], tokens[1 - loop.guarded]
     if inside is None or not _is_explicit_call_of(inside, loop) or inside.rank not in case.programs:
         return False
     if not _is_innermost(case, loop, inside):
@@ -211,7 +209,7 @@ def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens
     turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
-    calls = [sum(t.site == inside.site for t in _until(program.tokens, until)) for program in _programs(case, left)]
+    calls = [sum(t.site == inside.site for t in until(program.tokens, last)) for program in programs_of(case, left)]
     return bool(calls) and all(count % turn == 0 for count in calls)
 
 
@@ -239,13 +237,13 @@ def began_same_round(case: Case, loop: BranchPoint, left: tuple[int, ...], token
     round calls A, then B; their last call is A, and B is missing → True.
     """
     missing = tokens[loop.guarded]
-    programs = _programs(case, left)
+    programs = programs_of(case, left)
     if missing is None or not programs:
         return False
     if _had_the_round(case, loop, programs, missing):
         return True
     for program in programs:
-        before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
+        before = [t for t in until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
         if not before or not _comes_before(case, before[-1].stack, missing.stack, loop):
             return False
     return True
@@ -257,7 +255,7 @@ def _had_the_round(case: Case, loop: BranchPoint, left: list[RankProgram], missi
     Example: a round calls A, then B. The rank of the missing B made A 3 times, the ranks that left as well → True.
     """
     other = case.programs.get(missing.rank)
-    if other is None or not all(map(_is_complete, (other, *left))):
+    if other is None or not all(map(is_complete, (other, *left))):
         return False
     earlier = other.tokens[: missing.order]
     made = Counter(t.site for t in earlier if t.site != missing.site and is_inside(t, loop))
@@ -268,7 +266,7 @@ def _had_the_round(case: Case, loop: BranchPoint, left: list[RankProgram], missi
     return all(any(count[site] >= made[site] for site in first) for count in counts)
 
 
-def _is_complete(program: RankProgram) -> bool:
+def is_complete(program: RankProgram) -> bool:
     """True if the journal begins with the rank's first call, so that its calls can be counted."""
     return bool(program.tokens) and program.tokens[0].sequence == 1
 
@@ -305,14 +303,14 @@ def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: 
     tree, missing = case.sources.function(loop.file, loop.guard.line), tokens[loop.guarded]
     if tree is None or missing is None or not calls_its_items(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
         return False
-    programs, other = _programs(case, left), case.programs.get(missing.rank)
+    programs, other = programs_of(case, left), case.programs.get(missing.rank)
     if not case.programs:
         return loop.function in names("module_forward")
     if not programs or other is None:
         return False
     usual = set(runs(other.tokens, loop, missing.site)[:-1])
     outside = tokens[1 - loop.guarded]
-    counts = [runs(_until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
+    counts = [runs(until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
     return len(usual) == 1 and all(len(each) > 1 and set(each[:-1]) == usual for each in counts)
 
 
@@ -338,50 +336,6 @@ def is_in_last_round(case: Case, loop: BranchPoint, inside: tuple[int, ...]) -> 
     )
 
 
-def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
-    """True if an exception took the ranks out of the loop: they still handle one that was raised below it, or its
-    source shows no other way.
-
-    In the second case the loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in
-    the execution before. Example: `for i in range(4)` with calls [4, 4, 2] → True.
-    """
-    if left and all(_handles_what_it_raised(case, loop, rank) for rank in left):
-        return True
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if tree is None or not goes_round_alike(case, loop):
-        return False
-    programs = _programs(case, left)
-    return bool(programs) and all(_was_cut(loop, fixed_rounds(tree, loop.guard.line), each, token) for each in programs)
-
-
-def _was_cut(loop: BranchPoint, rounds: int, program: RankProgram, token: Token | None) -> bool:
-    """True if the rank's last execution of a loop of equal rounds (``rounds``, 0 where their number is not fixed) made
-    fewer calls than the one before.
-
-    Executions with nothing in between look like one: then their calls come in turns, as fixed rounds or sizes that
-    repeat show, and only a turn that is not whole was cut. Example: turns of 2 calls, [10, 6] → False, [10, 5] → True.
-    """
-    tokens = _until_left(program.tokens, token, loop)
-    # Libraries now and then make a call of their own besides the one of each round.
-    often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
-    counts = runs(tokens, loop, often[0][0] if often else None)
-    sizes = [t.sizes for t in tokens if is_inside(t, loop) and t.site == often[0][0]] if often else []
-    if len(counts) < 2:
-        return bool(rounds and _is_complete(program) and sum(counts) % rounds)
-    turn = period(sizes)
-    return counts[-1] < counts[-2] and not (turn > 1 and len(set(sizes[:turn])) > 1 and not counts[-1] % turn)
-
-
-def _handles_what_it_raised(case: Case, loop: BranchPoint, rank: int) -> bool:
-    """True if the rank is in an `except` or `finally` suite, for an exception that came out of the loop."""
-    journal = case.ranks[rank].journal if rank in case.ranks else None
-    first, last = loop.guard.span
-    return journal is not None and any(
-        (frame.file, plain(frame.function)) == (loop.file, loop.function) and first <= frame.line <= last
-        for frame in (journal.handled_at if journal.handled else ())
-    )
-
-
 def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) -> bool:
     """True if the loop's counter on the rank of ``call`` shows more rounds than calls from that line.
 
@@ -389,24 +343,9 @@ def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) ->
     rounds. Calls of sizes that repeat, as a backward pass makes them, count once for each repetition.
     """
     program = case.programs.get(call.rank)
-    if program is None or not _is_complete(program):
+    if program is None or not is_complete(program):
         return False
     counts = [case.values.of(loop.file, loop.function, name).get(call.rank, "") for name in loop.guard.rounds]
-    sizes = [t.sizes for t in _until(program.tokens, call) if t.site == call.site]
+    sizes = [t.sizes for t in until(program.tokens, call) if t.site == call.site]
     steps = len(sizes) // (period(sizes) or 1)
     return any(count.isdigit() and int(count) + 1 > steps for count in counts)
-
-
-def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
-    """The calls up to the one with the number of ``end``, that one included; all of them where it is None."""
-    if end is None:
-        return tokens
-    last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))
-    return tokens[: last + 1]
-
-
-def _until_left(tokens: Sequence[Token], outside: Token | None, loop: BranchPoint) -> Sequence[Token]:
-    """The calls up to that of the side which left the loop. A call that is in the loop itself belongs to another
-    execution of it: the function was called again, from elsewhere."""
-    found = _until(tokens, outside)
-    return found[:-1] if outside is not None and found and is_inside(found[-1], loop) else found
