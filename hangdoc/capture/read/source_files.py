@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import io
 import os
+import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TypeVar
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.ran_code import Compiled
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
 
@@ -24,19 +26,23 @@ _MAX_FILE = 4 << 20
 _MAX_ARCHIVE = 32 << 20
 _CLOCK_SLACK = 1.0
 """Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
+_PYC = struct.Struct("<4xIII")
+"""The head of a compiled file (PEP 552): magic number, flags (0: by its source's stamp), time of change, size."""
+_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
     """A process as which files are found: with its root, its working folder and its user.
 
-    ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
-    is a process that was gone before it could be asked.
+    ``started`` is Unix time: a file changed later is not the code that runs, if ``compiled`` does not say that it is.
+    Only what ``user`` may read is read; None is a process that was gone before it could be asked.
     """
 
     pid: int
     started: float
     user: User | None
+    compiled: Compiled = field(default_factory=Compiled)
 
 
 class NoSourceError(Exception):
@@ -54,7 +60,8 @@ def read_source(file: str, witnesses: Sequence[Witness]) -> str:
             data, changed = _as_seen_by(witness, partial(contents_below, root, start, file))
         except (OSError, ValueError):
             continue
-        if witness is not None and changed > witness.started + _CLOCK_SLACK:
+        edited = witness is not None and changed > witness.started + _CLOCK_SLACK
+        if edited and not _was_imported(root, start, file, (int(changed), len(data)), witnesses):
             raise NoSourceError("edited since the job started")
         return decode(data)
     raise NoSourceError("there is no such file, or the job's user may not read it")
@@ -65,6 +72,30 @@ def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | 
     for witness in witnesses:
         yield f"/proc/{witness.pid}/root", f"/proc/{witness.pid}/cwd", witness
     yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
+
+
+def _was_imported(root: str, start: str, file: str, stamp: tuple[int, int], witnesses: Sequence[Witness]) -> bool:
+    """True if a file that was written after the start is the code that the witnesses run: the job wrote it itself, or
+    imported it later. ``stamp``: Unix time of its last change, size.
+
+    The interpreter keeps what it compiled of an imported file in `__pycache__`, with the stamp of that source. Another
+    process may have compiled a later version since: so each line table that a witness has in memory must be in there.
+    It has the columns, too; an edit that moves none is overlooked. What is not imported, the script, stays "edited".
+    """
+    running = [witness for witness in witnesses if witness.compiled.tables.get(file)]
+    return bool(running) and all(_is_compiled(root, start, file, stamp, witness) for witness in running)
+
+
+def _is_compiled(root: str, start: str, file: str, stamp: tuple[int, int], witness: Witness) -> bool:
+    place = PurePosixPath(file)
+    kept = str(place.parent / "__pycache__" / f"{place.stem}.cpython-3{witness.compiled.minor}.pyc")
+    try:
+        data, _ = _as_seen_by(witness, partial(contents_below, root, start, kept))
+        head = _PYC.unpack_from(data)
+    except (OSError, ValueError, NoSourceError, struct.error):
+        return False
+    same = head == (0, stamp[0] & _WORD, stamp[1] & _WORD)
+    return same and all(table in data for table in witness.compiled.tables[file])
 
 
 def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
