@@ -19,12 +19,15 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, target_text, text_of
 from hangdoc.model.message import Condition
 
 _MOST = 2
 """Conditions; more of them say nothing. Chosen by hand."""
+_STEPS = 2
+"""Functions that hand on a key, followed this far. Chosen by hand."""
 
 
 def logged_under(sources: Sources) -> list[Condition]:
@@ -75,7 +78,7 @@ def _over_what_was_seen(sources: Sources, file: str, tree: ast.AST, loop: ast.Fo
 
 def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Iterator[Condition]:
     """The lines `X.NAME[key] = …`, `X.NAME[key] += …` and `X.NAME[key].append(…)` with a key that is no constant and
-    that no loop over fixed ones gives."""
+    that no loop over fixed ones gives; instead of such a line the innermost condition under which it runs."""
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
@@ -85,17 +88,27 @@ def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Ite
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             targets = [node.func.value] if node.func.attr in names("leaves_more") else []
         for key in (t.slice for t in targets if isinstance(t, ast.Subscript) and last_name(t.value) == name):
-            if isinstance(node, ast.stmt | ast.expr) and _of_data(sources, tree, node.lineno, key):
-                yield Condition(text_of(node), file, node.lineno)
+            if not isinstance(node, ast.stmt | ast.expr):
+                continue
+            at = Place(file, tree, enclosing_function(tree, node.lineno))
+            if _of_data(sources, at, node.lineno, key):
+                yield next(
+                    reversed(list(_around(file, tree, node.lineno))), Condition(text_of(node), file, node.lineno)
+                )
 
 
-def _of_data(sources: Sources, tree: ast.AST, line: int, key: ast.expr) -> bool:
-    """True if an item of a loop is in the key, and the loop does not go over what the program has written out."""
+def _of_data(sources: Sources, at: Place, line: int, key: ast.expr, steps: int = _STEPS) -> bool:
+    """True if an item of a loop is in the key, and the loop does not go over what the program has written out; of an
+    argument, if that holds for what a call gives for it: `self.collect(TASKS[int(t)], error)`."""
     asked = {each.id for each in ast.walk(key) if isinstance(each, ast.Name)}
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and holds(n, line)]
+    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and holds(n, line)]
     giving = [n for n in loops if asked & {each.id for each in ast.walk(n.target) if isinstance(each, ast.Name)}]
-    fixed = (is_over_fixed(sources, tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
-    return bool(giving) and not any(fixed)
+    if giving:
+        return not any(is_over_fixed(sources, at.tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
+    given = (each for name in sorted(asked) for each in settings(sources, at, ast.Name(name)) if each.how == "given")
+    return steps > 0 and any(
+        _of_data(sources, each.at, each.line, each.value, steps - 1) for each in given if each.value is not None
+    )
 
 
 def _around(file: str, tree: ast.AST, line: int) -> Iterator[Condition]:

@@ -96,3 +96,24 @@ def test_a_loop_over_what_every_rank_has_the_keys_of(over: str, key: str) -> Non
     assert conditions(LOOP.format(over=over, key=key)) == []
     fixed = LOOP.replace("error, s in zip(errors, {over})", "s in SOURCES").format(over=over, key="s")
     assert conditions(fixed) == []
+
+
+@pytest.mark.parametrize(
+    ("over", "given", "expected"),
+    [("rows", "TASKS[r]", ["for name, scores in self.per_task.items():", "if weight <= 0.0:"]), ("TASKS", "r", [])],
+)
+def test_a_key_that_a_function_is_given(over: str, given: str, expected: list[str]) -> None:
+    found = conditions(f"""
+    class Module:
+        def validation_step(self, batch):
+            for r in {over}:
+                self.collect({given}, score, batch.weight)
+        def collect(self, task, score, weight):
+            if weight <= 0.0:
+                return
+            self.per_task[task].append(score)
+        def on_validation_epoch_end(self):
+            for name, scores in self.per_task.items():
+                self.log(name, mean(scores), sync_dist=True)
+    """)
+    assert [text for text, _ in found] == expected
