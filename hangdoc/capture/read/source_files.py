@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import io
+import marshal
 import os
 import struct
+import sys
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +27,8 @@ _T = TypeVar("_T")
 # Larger files are no source. Judgement.
 _MAX_FILE = 4 << 20
 _MAX_ARCHIVE = 32 << 20
+_MAX_COMPILED = 1 << 18
+"""A file that the job writes and imports is smaller. Judgement."""
 _CLOCK_SLACK = 1.0
 """Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
 _PYC = struct.Struct("<4xIII")
@@ -61,7 +66,7 @@ def read_source(file: str, witnesses: Sequence[Witness]) -> str:
         except (OSError, ValueError):
             continue
         edited = witness is not None and changed > witness.started + _CLOCK_SLACK
-        if edited and not _was_imported(root, start, file, (int(changed), len(data)), witnesses):
+        if edited and not _was_imported(root, start, file, (data, changed), witnesses):
             raise NoSourceError("edited since the job started")
         return decode(data)
     raise NoSourceError("there is no such file, or the job's user may not read it")
@@ -74,28 +79,45 @@ def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | 
     yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
 
 
-def _was_imported(root: str, start: str, file: str, stamp: tuple[int, int], witnesses: Sequence[Witness]) -> bool:
+def _was_imported(root: str, start: str, file: str, found: tuple[bytes, float], witnesses: Sequence[Witness]) -> bool:
     """True if a file that was written after the start is the code that the witnesses run: the job wrote it itself, or
-    imported it later. ``stamp``: Unix time of its last change, size.
+    imported it later. ``found``: its bytes, Unix time of its last change.
 
-    The interpreter keeps what it compiled of an imported file in `__pycache__`, with the stamp of that source. Another
-    process may have compiled a later version since: so each line table that a witness has in memory must be in there.
-    It has the columns, too; an edit that moves none is overlooked. What is not imported, the script, stays "edited".
+    Each line table that a witness has in memory must be in what the file compiles to. It has the columns, too; an edit
+    that moves none is overlooked.
     """
     running = [witness for witness in witnesses if witness.compiled.tables.get(file)]
-    return bool(running) and all(_is_compiled(root, start, file, stamp, witness) for witness in running)
+    return bool(running) and all(
+        (made := _kept(root, start, file, found, each) or _made(found[0], each.compiled.minor)) is not None
+        and all(table in made for table in each.compiled.tables[file])
+        for each in running
+    )
 
 
-def _is_compiled(root: str, start: str, file: str, stamp: tuple[int, int], witness: Witness) -> bool:
+def _kept(root: str, start: str, file: str, found: tuple[bytes, float], witness: Witness) -> bytes | None:
+    """What an interpreter of that version has kept of this very source in `__pycache__`; another process of it may have
+    made that later."""
     place = PurePosixPath(file)
     kept = str(place.parent / "__pycache__" / f"{place.stem}.cpython-3{witness.compiled.minor}.pyc")
     try:
         data, _ = _as_seen_by(witness, partial(contents_below, root, start, kept))
         head = _PYC.unpack_from(data)
     except (OSError, ValueError, NoSourceError, struct.error):
-        return False
-    same = head == (0, stamp[0] & _WORD, stamp[1] & _WORD)
-    return same and all(table in data for table in witness.compiled.tables[file])
+        return None
+    return data if head == (0, int(found[1]) & _WORD, len(found[0]) & _WORD) else None
+
+
+def _made(data: bytes, minor: int) -> bytes | None:
+    """What the source compiles to, if our own interpreter is of that version. Containers often keep nothing."""
+    if sys.version_info[:2] != (3, minor) or len(data) > _MAX_COMPILED:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(data, "", "exec", dont_inherit=True, optimize=0)
+        return marshal.dumps(code)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return None
 
 
 def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:

@@ -30,13 +30,14 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering, conditions_of_running_alone
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.elsewhere.in_library import conditions_in_library
 from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, library_call, plain, stage, words
-from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
@@ -193,6 +194,11 @@ FIX_QUIET = (
     "are the same on every rank"
 )
 _FIX_ROUNDS = "give every rank the same number of rounds there, and let all ranks agree on when to stop"
+_FIX_WITHIN = (
+    "let all ranks go the same way there: all_reduce what the library tests before it does, or give every rank what "
+    "passes the test"
+)
+_UNSEEN_WITHIN = "which way the library went there on each rank was not seen"
 _FIX_BEFORE = (
     "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
     "only, a module that one rank skipped, an exception that it caught"
@@ -232,6 +238,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
     filled = filled_unevenly(case, blame, gap)
     decided = "" if filled else what_decided(case, blame)
+    within = conditions_in_library(case.sources, gap.token.stack) if not (filled or decided) else []
     return Finding(
         "HD109",
         sentence(
@@ -243,15 +250,26 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
                 [" than on ", others, call_counts(case, blame)],
             ],
-            filled or decided or "it ran fewer rounds there, or was stopped",
+            filled or decided or _decided_within(within) or "it ran fewer rounds there, or was stopped",
         ),
         "fill it equally often on every rank, with something empty where there is nothing"
         if filled
         else FIX_QUIET
         if decided
+        else _FIX_WITHIN
+        if within
         else _FIX_ROUNDS + cure,
-        NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else "",
+        NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else _UNSEEN_WITHIN,
+        next(iter(within), None),
+        next(iter(within[1:]), None),
     )
+
+
+def _decided_within(conditions: list[Condition]) -> Message:
+    """'in torch, what it calls there depends on `if not sum(found):` (grad_scaler.py:371)'; '' without a condition."""
+    if not conditions:
+        return ""
+    return [f"in {package_of(conditions[0].file)}, what it calls there depends on ", Joined(conditions, " and ")]
 
 
 @cause("HD102", explains=Diverged, order=140)

@@ -112,18 +112,19 @@ def kept(value):
 """
 
 
+@pytest.mark.parametrize("keeps", ["", "1"], ids=["keeps what it compiled", "keeps nothing"])
 @pytest.mark.parametrize(
     ("edit", "again", "expected"),
     [("", False, True), ("value > 2 and True", False, False), ("value > 2 and True", True, False)],
     ids=["imported after it was written", "edited since", "edited since and imported by another"],
 )
-def test_written_by_the_job(tmp_path: Path, edit: str, again: bool, expected: bool) -> None:
+def test_written_by_the_job(tmp_path: Path, edit: str, again: bool, expected: bool, keeps: str) -> None:
     file = tmp_path / "helping.py"
     file.write_text(_HELPER)
     program = tmp_path / "program.py"
     program.write_text("import helping, time\nhelping.kept(3)\nprint('ready', flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, str(program)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}) as job:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": keeps}) as job:
         assert job.stdout is not None
         job.stdout.readline()
         _, compiled = ran_code(job.pid, [str(program)], 20)
