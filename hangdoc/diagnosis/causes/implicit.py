@@ -40,7 +40,18 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
+from hangdoc.model.message import (
+    Condition,
+    Does,
+    Joined,
+    Message,
+    Ranks,
+    Sentences,
+    Verb,
+    conditions_in,
+    joined,
+    sentence,
+)
 from hangdoc.model.process import Frame, Stack
 
 _MOST_CHOICES = 3
@@ -156,6 +167,10 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     finding = extra_or_missing_call(case, blame, gap)
     hook, under = skipped_by_hook(case.sources) if point is None or point.of_library else ("", [])
     answer: Message = [f" {hook}() may have told the library to leave it out, by ", Joined(under, " and ")]
+    told = point is not None or under or blame.found.came_before or any(conditions_in(finding.why))
+    within = conditions_in_library(case.sources, token.stack) if not told else []
+    if within:
+        return _decided_within(case, blame, gap, finding.verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
         finding.verdict,
@@ -239,37 +254,49 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     filled = filled_unevenly(case, blame, gap)
     decided = "" if filled else what_decided(case, blame)
     within = conditions_in_library(case.sources, gap.token.stack) if not (filled or decided) else []
+    verdict = sentence(
+        [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
+        where_they_wait(case, others_of(case, blame)),
+    )
+    if within:
+        return _decided_within(case, blame, gap, verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
-        sentence(
-            [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
-            where_they_wait(case, others_of(case, blame)),
-        ),
+        verdict,
         joined(
             [
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
                 [" than on ", others, call_counts(case, blame)],
             ],
-            filled or decided or _decided_within(within) or "it ran fewer rounds there, or was stopped",
+            filled or decided or "it ran fewer rounds there, or was stopped",
         ),
         "fill it equally often on every rank, with something empty where there is nothing"
         if filled
         else FIX_QUIET
         if decided
-        else _FIX_WITHIN
-        if within
         else _FIX_ROUNDS + cure,
         NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else _UNSEEN_WITHIN,
-        next(iter(within), None),
-        next(iter(within[1:]), None),
     )
 
 
-def _decided_within(conditions: list[Condition]) -> Message:
-    """'in torch, what it calls there depends on `if not sum(found):` (grad_scaler.py:371)'; '' without a condition."""
-    if not conditions:
-        return ""
-    return [f"in {package_of(conditions[0].file)}, what it calls there depends on ", Joined(conditions, " and ")]
+def _decided_within(
+    case: Case, blame: Blame[Diverged], gap: Gap, verdict: Message, within: list[Condition], fix: Message
+) -> Finding:
+    """HD109 of a line that all ranks run, below which a library's own conditions decide whether it communicates."""
+    culprits, others, token = Ranks(blame.culprits), Ranks(others_of(case, blame)), gap.token
+    library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
+    fewer = "fewer" if gap.kind == "insert" else "more"
+    counted: Message = [line_of(token.frame) or "that line", f" issues {fewer} on ", culprits, " than on ", others]
+    decided: Message = [f"in {package_of(within[0].file)}, what it calls there depends on ", Joined(within, " and ")]
+    return Finding(
+        "HD109",
+        verdict,
+        joined([f"{library} is a collective of all ranks, and ", counted, call_counts(case, blame)], decided),
+        fix,
+        _UNSEEN_WITHIN,
+        within[0],
+        next(iter(within[1:]), None),
+    )
 
 
 @cause("HD102", explains=Diverged, order=140)

@@ -60,24 +60,27 @@ def _tests_data(test: ast.expr | None) -> bool:
     Examples: `not sum(found.values())`, `step % n == 0`, `state.sync_gradients` → True; `closure is not None`,
     `isinstance(x, Tensor)`, `self.overlap` → False.
     """
+    if test is None or any(
+        isinstance(n, ast.Call) and last_name(n.func) in names("asks_for_type") for n in ast.walk(test)
+    ):
+        return False
     if isinstance(test, ast.BoolOp):
         return any(map(_tests_data, test.values))
     if isinstance(test, ast.UnaryOp):
         return _tests_data(test.operand)
-    if test is None or pattern("same_everywhere").search(text_of(test)) or any(map(is_rank_name, names_in(test))):
+    if pattern("same_everywhere").search(text_of(test)) or any(map(is_rank_name, names_in(test))):
         return False
     if isinstance(test, ast.Compare):
         sides = [test.left, *test.comparators]
         ordered = all(isinstance(each, _ORDERS) for each in test.ops)
         return ordered and not any(_is_choice(each) for each in sides) and not all(map(is_constant, sides))
     if isinstance(test, ast.Call):
-        name = last_name(test.func)
-        return dotted(test.func) != "" and name not in names("asks_for_type") and not pattern("setup").search(name)
+        return dotted(test.func) != "" and not pattern("setup").search(last_name(test.func))
     return isinstance(test, ast.Name | ast.Attribute) and bool(pattern("state_flag").search(last_name(test)))
 
 
 def _is_choice(value: ast.expr) -> bool:
-    """True for what options and kinds are compared with: a text, a member of an enumeration, a type."""
+    """True for what options and kinds are compared with: a text, a member of an enumeration, a number of dimensions."""
     if isinstance(value, ast.Constant):
         return isinstance(value.value, str | bytes) or value.value is None
-    return is_constant(value) or (isinstance(value, ast.Call) and last_name(value.func) in names("asks_for_type"))
+    return is_constant(value) or last_name(value) in names("asks_for_type")
