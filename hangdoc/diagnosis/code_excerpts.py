@@ -104,10 +104,18 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     """The tests by which functions answer that the condition asks, and what may have decided in its place."""
     branch = divergence.branch if divergence is not None else None
     answers = branch.answers if branch is not None else ()
+    own = (
+        [_Note(branch.file, branch.line, _ONE_OF_THESE)]
+        if branch and any(not each.function for each in answers)
+        else []
+    )
     for each in answers:
-        yield _Note(each.file, each.line, _said_of(each))
-    if branch is not None and any(not each.function for each in answers):
-        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
+        said = _said_of(each)
+        if said == _ONE_OF_THESE:  # the likeliest first: not all may be shown
+            yield from own
+            own = []
+        yield _Note(each.file, each.line, said)
+    yield from own
 
 
 def _said_of(answer: BranchAnswer) -> str:
