@@ -98,6 +98,9 @@ def capture_host(request: CaptureRequest) -> JobSnapshot:
         capture.close()
 
 
+_Code = tuple[tuple[RanCode, ...], ran_code.Compiled]
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What the looks and the sources that are asked between them showed."""
@@ -113,6 +116,8 @@ class _Seen:
     dumped: Mapping[int, Journal]
     """By rank: of ranks that gave no journal, what their own dumps say."""
     shared_log: LogTail | None
+    compiled: Mapping[int, ran_code.Compiled]
+    """By pid."""
 
 
 class _Capture:
@@ -136,6 +141,8 @@ class _Capture:
         families = self._families()
         witnesses = _witnesses(families)  # now, while the processes live
         seen = self._gather(families)
+        nothing = ran_code.Compiled()
+        witnesses = [replace(each, compiled=seen.compiled.get(each.pid, nothing)) for each in witnesses]
         exits = self._exits()
         ranks = tuple(
             self._rank(target, seen, families.get(target.rank), exits.get(target.rank))
@@ -210,13 +217,14 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
-        code: dict[int, tuple[RanCode, ...]] = self._result(counting, "code", counting_until + _LATE, {})
+        code: dict[int, _Code] = self._result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
-        files = BlockingFiles(blocked, locked, named, code)
+        files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()})
+        compiled = {pid: found for pid, (_, found) in code.items()}
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared, compiled)
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""

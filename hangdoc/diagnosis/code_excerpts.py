@@ -22,6 +22,7 @@ from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
+from hangdoc.diagnosis.condition.unread import unread_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
@@ -86,6 +87,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         return
     sides = (blame.culprits, others_of(case, blame))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
+    doubted = doubted or unread_on_the_way(case, blame.diverged.gap, point, sides) is not None
     named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
     doubted = doubted or (named and point.guard.kind in CONDITIONS)  # a cause that names it says which way each went
     condition = point.guard.condition.removesuffix(":")
@@ -102,10 +104,18 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     """The tests by which functions answer that the condition asks, and what may have decided in its place."""
     branch = divergence.branch if divergence is not None else None
     answers = branch.answers if branch is not None else ()
+    own = (
+        [_Note(branch.file, branch.line, _ONE_OF_THESE)]
+        if branch and any(not each.function for each in answers)
+        else []
+    )
     for each in answers:
-        yield _Note(each.file, each.line, _said_of(each))
-    if branch is not None and any(not each.function for each in answers):
-        yield _Note(branch.file, branch.line, _ONE_OF_THESE)
+        said = _said_of(each)
+        if said == _ONE_OF_THESE:  # the likeliest first: not all may be shown
+            yield from own
+            own = []
+        yield _Note(each.file, each.line, said)
+    yield from own
 
 
 def _said_of(answer: BranchAnswer) -> str:

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
-from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.left_traces import with_traces
 from hangdoc.diagnosis.causes.on_devices import further_sentence
@@ -44,10 +44,12 @@ from hangdoc.diagnosis.causes.told_by_output import (
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
+from hangdoc.diagnosis.condition.unread import unread_on_the_way
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.sides import divergence, repair
@@ -281,6 +283,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
+    if confidence == Confidence.CERTAIN and (unread := _unread(case, found)):
+        confidence, sure = Confidence.LIKELY, f"{sure}; {unread}"
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -306,6 +310,16 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         world_size=case.job.world_size or len(case.activities) or None,
         unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
+
+
+def _unread(case: Case, found: Blame[Explanation]) -> str:
+    """What to say of a verdict that would be certain where what parted the sides may lie in a function that was not
+    read; '' where none is on the way."""
+    said = found.diverged
+    if said is None or said.gap is None:
+        return ""
+    frame = unread_on_the_way(case, said.gap, said.branch_point, (found.culprits, others_of(case, found)))
+    return f"the source of {plain(frame.function)}(), through which they came there, was not read" if frame else ""
 
 
 # One branch for each reason to be less sure.

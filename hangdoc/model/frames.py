@@ -49,12 +49,14 @@ def is_library_file(path: str, roots: tuple[str, ...] = ()) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots if root.strip("/"))
 
 
-# Of the installed packages, torch: what its functions do is known, by landmarks.
-_PACKAGE = re.compile(r"(?:^|/)(?:site-packages|dist-packages)/(?!torch/|torchgen/|functorch/)")
+# Of the installed packages, torch is left out: what its functions do is known, by landmarks. But these parts of it
+# (torch 2.13) decide by the data, or by what they count, whether a call goes on to communicate.
+_DECIDES = r"torch/(?:cuda/)?amp/|torch/distributed/algorithms/model_averaging/"
+_PACKAGE = re.compile(rf"(?:^|/)(?:site-packages|dist-packages)/(?:{_DECIDES}|(?!torch/|torchgen/|functorch/))")
 
 
 def is_third_party(path: str) -> bool:
-    """True for a file of an installed package other than torch."""
+    """True for a file of an installed package other than torch, and of the parts of torch that decide by data."""
     return _PACKAGE.search(path) is not None
 
 

@@ -56,6 +56,17 @@ _PLAIN = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a process's own code objects say about the files that they were compiled from."""
+
+    minor: int = 0
+    """The minor version of its CPython; 0 where that is not known."""
+    tables: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
+    """File → the line tables (``co_linetable``) of its code objects: lines and columns of each instruction, which an
+    edit of the source moves. No interpreter changes them, as it does the instructions."""
+
+
 @dataclass
 class _Reader(Interpreter):
     """The code of one process. The methods of the base class raise one of ``ODD``."""
@@ -73,6 +84,8 @@ class _Reader(Interpreter):
     _seen: set[int] = field(default_factory=set)
     _libraries: dict[str, bool] = field(default_factory=dict)
     """Packages and modules → whether they are of a library."""
+    tables: dict[str, set[bytes]] = field(default_factory=dict)
+    """See ``Compiled``."""
 
     def all_ran(self, pid: int, files: Collection[str]) -> Iterator[RanCode]:
         """What has run of the user's; ``files`` are those on the stacks, whose modules are read first."""
@@ -219,6 +232,7 @@ class _Reader(Interpreter):
         if self.kind(table) != "bytes":
             raise OddError
         places = self._read(table + _BYTES, self._number(table + _HEAD))
+        self.tables.setdefault(clean(file), set()).add(places)
         bytecode = self._read(code + _BYTECODE[self.minor], 2 * units)
         if warmup < 0 and code in self._running:
             warmup = CALLED  # since before the probe came, whatever is left of its count
@@ -242,27 +256,28 @@ class _Reader(Interpreter):
 
 def ran_code(
     pid: int, files: Collection[str], seconds: float = _SECONDS, *, early: bool = False
-) -> tuple[RanCode, ...]:
+) -> tuple[tuple[RanCode, ...], Compiled]:
     """What has run of the user's code in a process; () where that cannot be told. ``files``: of its frames.
 
     ``early``: its probe has CPython 3.11 count from a function's first call on.
     """
     minor = python_version(pid, files)
-    if minor not in KNOWN:
-        return ()
+    if minor is None or minor not in KNOWN:
+        return (), Compiled()
     try:
         descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return ()
+        return (), Compiled()
     reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.thread_time() + seconds, early=early)
     with reader:
         found = dict.fromkeys(reader.all_ran(pid, files))
-    return tuple(sorted(found, key=lambda code: (code.file, code.first_line, code.function)))
+    ran = tuple(sorted(found, key=lambda code: (code.file, code.first_line, code.function)))
+    return ran, Compiled(minor, {file: frozenset(tables) for file, tables in reader.tables.items()})
 
 
 def of_processes(
     states: Mapping[int, ProcessState], pids: Iterable[int], early: Collection[int], until: float
-) -> dict[int, tuple[RanCode, ...]]:
+) -> dict[int, tuple[tuple[RanCode, ...], Compiled]]:
     """By pid, of the processes that run code of the user's, while time is left; ``pids`` by their worth.
 
     ``early``: those whose probes have CPython 3.11 count from a function's first call on.

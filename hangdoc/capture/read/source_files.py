@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import io
+import marshal
 import os
+import struct
+import sys
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TypeVar
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.ran_code import Compiled
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
 
@@ -22,21 +27,27 @@ _T = TypeVar("_T")
 # Larger files are no source. Judgement.
 _MAX_FILE = 4 << 20
 _MAX_ARCHIVE = 32 << 20
+_MAX_COMPILED = 1 << 18
+"""A file that the job writes and imports is smaller. Judgement."""
 _CLOCK_SLACK = 1.0
 """Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
+_PYC = struct.Struct("<4xIII")
+"""The head of a compiled file (PEP 552): magic number, flags (0: by its source's stamp), time of change, size."""
+_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
     """A process as which files are found: with its root, its working folder and its user.
 
-    ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
-    is a process that was gone before it could be asked.
+    ``started`` is Unix time: a file changed later is not the code that runs, if ``compiled`` does not say that it is.
+    Only what ``user`` may read is read; None is a process that was gone before it could be asked.
     """
 
     pid: int
     started: float
     user: User | None
+    compiled: Compiled = field(default_factory=Compiled)
 
 
 class NoSourceError(Exception):
@@ -54,7 +65,8 @@ def read_source(file: str, witnesses: Sequence[Witness]) -> str:
             data, changed = _as_seen_by(witness, partial(contents_below, root, start, file))
         except (OSError, ValueError):
             continue
-        if witness is not None and changed > witness.started + _CLOCK_SLACK:
+        edited = witness is not None and changed > witness.started + _CLOCK_SLACK
+        if edited and not _was_imported(root, start, file, (data, changed), witnesses):
             raise NoSourceError("edited since the job started")
         return decode(data)
     raise NoSourceError("there is no such file, or the job's user may not read it")
@@ -65,6 +77,47 @@ def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | 
     for witness in witnesses:
         yield f"/proc/{witness.pid}/root", f"/proc/{witness.pid}/cwd", witness
     yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
+
+
+def _was_imported(root: str, start: str, file: str, found: tuple[bytes, float], witnesses: Sequence[Witness]) -> bool:
+    """True if a file that was written after the start is the code that the witnesses run: the job wrote it itself, or
+    imported it later. ``found``: its bytes, Unix time of its last change.
+
+    Each line table that a witness has in memory must be in what the file compiles to. It has the columns, too; an edit
+    that moves none is overlooked.
+    """
+    running = [witness for witness in witnesses if witness.compiled.tables.get(file)]
+    return bool(running) and all(
+        (made := _kept(root, start, file, found, each) or _made(found[0], each.compiled.minor)) is not None
+        and all(table in made for table in each.compiled.tables[file])
+        for each in running
+    )
+
+
+def _kept(root: str, start: str, file: str, found: tuple[bytes, float], witness: Witness) -> bytes | None:
+    """What an interpreter of that version has kept of this very source in `__pycache__`; another process of it may have
+    made that later."""
+    place = PurePosixPath(file)
+    kept = str(place.parent / "__pycache__" / f"{place.stem}.cpython-3{witness.compiled.minor}.pyc")
+    try:
+        data, _ = _as_seen_by(witness, partial(contents_below, root, start, kept))
+        head = _PYC.unpack_from(data)
+    except (OSError, ValueError, NoSourceError, struct.error):
+        return None
+    return data if head == (0, int(found[1]) & _WORD, len(found[0]) & _WORD) else None
+
+
+def _made(data: bytes, minor: int) -> bytes | None:
+    """What the source compiles to, if our own interpreter is of that version. Containers often keep nothing."""
+    if sys.version_info[:2] != (3, minor) or len(data) > _MAX_COMPILED:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(data, "", "exec", dont_inherit=True, optimize=0)
+        return marshal.dumps(code)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return None
 
 
 def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
@@ -18,6 +18,7 @@ from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
+from hangdoc.diagnosis.condition.unread import unread_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -137,6 +138,17 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
         return [f" was {not taken} on ", Ranks(there)]
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
+    ranks = (there, here) if point.guarded else (here, there)
+    unread = unread_on_the_way(case, gap, point, ranks)
+    if unread is not None:
+        said: Message = [
+            f" was {taken} on ",
+            Ranks(here),
+            "; ",
+            Ranks(there),
+            " may have passed it, too, and come back",
+        ]
+        return [said, " from ", place(unread), ", whose source was not read"]
     loop = item_of(case, point, gap)
     if loop is not None and not point.seen:
         item: Message = [f" was {taken} on ", Ranks(here), ", for an item of ", loop]

@@ -30,16 +30,28 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering, conditions_of_running_alone
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.elsewhere.in_library import conditions_in_library
 from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, library_call, plain, stage, words
-from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
+from hangdoc.model.message import (
+    Condition,
+    Does,
+    Joined,
+    Message,
+    Ranks,
+    Sentences,
+    Verb,
+    conditions_in,
+    joined,
+    sentence,
+)
 from hangdoc.model.process import Frame, Stack
 
 _MOST_CHOICES = 3
@@ -155,6 +167,10 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     finding = extra_or_missing_call(case, blame, gap)
     hook, under = skipped_by_hook(case.sources) if point is None or point.of_library else ("", [])
     answer: Message = [f" {hook}() may have told the library to leave it out, by ", Joined(under, " and ")]
+    told = point is not None or under or blame.found.came_before or any(conditions_in(finding.why))
+    within = conditions_in_library(case.sources, token.stack) if not told else []
+    if within:
+        return _decided_within(case, blame, gap, finding.verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
         finding.verdict,
@@ -193,6 +209,11 @@ FIX_QUIET = (
     "are the same on every rank"
 )
 _FIX_ROUNDS = "give every rank the same number of rounds there, and let all ranks agree on when to stop"
+_FIX_WITHIN = (
+    "let all ranks go the same way there: all_reduce what the library tests before it does, or give every rank what "
+    "passes the test"
+)
+_UNSEEN_WITHIN = "which way the library went there on each rank was not seen"
 _FIX_BEFORE = (
     "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
     "only, a module that one rank skipped, an exception that it caught"
@@ -232,12 +253,16 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
     filled = filled_unevenly(case, blame, gap)
     decided = "" if filled else what_decided(case, blame)
+    within = conditions_in_library(case.sources, gap.token.stack) if not (filled or decided) else []
+    verdict = sentence(
+        [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
+        where_they_wait(case, others_of(case, blame)),
+    )
+    if within:
+        return _decided_within(case, blame, gap, verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
-        sentence(
-            [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
-            where_they_wait(case, others_of(case, blame)),
-        ),
+        verdict,
         joined(
             [
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
@@ -250,7 +275,28 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
         else FIX_QUIET
         if decided
         else _FIX_ROUNDS + cure,
-        NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else "",
+        NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else _UNSEEN_WITHIN,
+    )
+
+
+def _decided_within(
+    case: Case, blame: Blame[Diverged], gap: Gap, verdict: Message, within: list[Condition], fix: Message
+) -> Finding:
+    """HD109 of a line that all ranks run, below which a library's own conditions decide whether it communicates."""
+    culprits, others, token = Ranks(blame.culprits), Ranks(others_of(case, blame)), gap.token
+    library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
+    fewer = "fewer" if gap.kind == "insert" else "more"
+    counted: Message = [line_of(token.frame) or "that line", f" issues {fewer} on ", culprits, " than on ", others]
+    libraries = list(dict.fromkeys(package_of(each.file) for each in within))
+    decided: Message = [f"in {' and '.join(libraries)}, what it calls there depends on ", Joined(within, " and ")]
+    return Finding(
+        "HD109",
+        verdict,
+        joined([f"{library} is a collective of all ranks, and ", counted, call_counts(case, blame)], decided),
+        fix,
+        _UNSEEN_WITHIN,
+        within[0],
+        next(iter(within[1:]), None),
     )
 
 

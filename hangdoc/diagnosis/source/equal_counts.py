@@ -28,8 +28,13 @@ def is_over_fixed(sources: Sources, tree: ast.AST, line: int) -> bool:
     return (
         loop is not None
         and isinstance(_unwrapped(loop.iter), ast.Attribute | ast.Name)
-        and _is_fixed(sources, loop.iter)
+        and is_fixed(sources, loop.iter)
     )
+
+
+def is_fixed(sources: Sources, value: ast.expr) -> bool:
+    """True if the value is such a container, or has as many items as one."""
+    return _is_fixed(sources, value)
 
 
 def _is_fixed(sources: Sources, value: ast.expr, steps: int = 0, *, keys: bool = False) -> bool:

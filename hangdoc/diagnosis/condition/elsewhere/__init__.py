@@ -10,6 +10,7 @@
 ``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``, ``in_loss``
                       around what made an object or a group, what gave a library its handler, a context, a model's way,
                       what a loss is made of
+``in_library``            in the library's own code, below the user's line
 ``filled``, ``logged``, ``hooks``
                       what a metric holds, what is logged, what a hook answers
 ``set_before``        where a flag, a choice, a list or an argument was set that the condition asks

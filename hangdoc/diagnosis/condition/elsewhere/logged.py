@@ -17,14 +17,17 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
+from hangdoc.diagnosis.source.equal_counts import is_fixed, is_over_fixed, kept_by
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, target_text, text_of
 from hangdoc.model.message import Condition
 
 _MOST = 2
 """Conditions; more of them say nothing. Chosen by hand."""
+_STEPS = 2
+"""Functions that hand on a key, followed this far. Chosen by hand."""
 
 
 def logged_under(sources: Sources) -> list[Condition]:
@@ -52,50 +55,65 @@ def _of_call(sources: Sources, file: str, tree: ast.AST, call: ast.Call) -> Iter
     function = enclosing_function(tree, call.lineno)
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and call in ast.walk(n)]
     for loop in loops:
-        yield from _over_what_was_seen(sources, file, tree, loop)
+        text = f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+        yield from _over_what_was_seen(sources, loop.iter, Condition(text, file, loop.lineno))
     for given in [*call.args, *(loop.iter for loop in loops)]:
         yield from _of_keys(sources, file, function, given)
 
 
-def _over_what_was_seen(sources: Sources, file: str, tree: ast.AST, loop: ast.For) -> Iterator[Condition]:
+def _over_what_was_seen(sources: Sources, over: ast.expr, loop: Condition) -> Iterator[Condition]:
     """A loop over an attribute that has a key for whatever a rank saw, and the line that gives it one.
 
     Example: `for name, errors in sorted(self.errors.items()):`, and `self.errors[SOURCES[s]].append(error)`.
     """
-    over = loop.iter
-    while isinstance(over, ast.Call) and (kept := kept_by(over)) is not None:
-        over = kept
-    if not isinstance(over, ast.Attribute) or is_over_fixed(sources, tree, loop.lineno):
+    items = over
+    while isinstance(items, ast.Call) and (kept := kept_by(items)) is not None:
+        items = kept
+    if not isinstance(items, ast.Attribute) or is_fixed(sources, over):
         return
-    filled = [each for place in sources.user_trees() for each in _keyed_by_data(sources, *place, over.attr)]
+    filled = [each for place in sources.user_trees() for each in _keyed_by_data(sources, *place, items.attr)]
     if filled:
-        yield Condition(f"for {target_text(loop.target)} in {text_of(loop.iter)}:", file, loop.lineno)
+        yield loop
         yield filled[0]
 
 
 def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Iterator[Condition]:
-    """The lines `X.NAME[key] = …`, `X.NAME[key] += …` and `X.NAME[key].append(…)` with a key that is no constant and
-    that no loop over fixed ones gives."""
+    """The lines `X.NAME[key] = …`, `X.NAME[key] += …`, `X.NAME[key].append(…)` and `X.NAME.setdefault(key, …)` with a
+    key that is no constant and that no loop over fixed ones gives; instead of such a line the innermost condition under
+    which it runs."""
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
+        keys: list[ast.expr] = []
         if isinstance(node, ast.Assign):
             targets = node.targets
         elif isinstance(node, ast.AugAssign):
             targets = [node.target]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             targets = [node.func.value] if node.func.attr in names("leaves_more") else []
-        for key in (t.slice for t in targets if isinstance(t, ast.Subscript) and last_name(t.value) == name):
-            if isinstance(node, ast.stmt | ast.expr) and _of_data(sources, tree, node.lineno, key):
-                yield Condition(text_of(node), file, node.lineno)
+            keys = node.args[:1] if node.func.attr == "setdefault" and last_name(node.func.value) == name else []
+        keys += [t.slice for t in targets if isinstance(t, ast.Subscript) and last_name(t.value) == name]
+        for key in keys:
+            if not isinstance(node, ast.stmt | ast.expr):
+                continue
+            at = Place(file, tree, enclosing_function(tree, node.lineno))
+            if _of_data(sources, at, node.lineno, key):
+                yield next(
+                    reversed(list(_around(file, tree, node.lineno))), Condition(text_of(node), file, node.lineno)
+                )
 
 
-def _of_data(sources: Sources, tree: ast.AST, line: int, key: ast.expr) -> bool:
-    """True if an item of a loop is in the key, and the loop does not go over what the program has written out."""
+def _of_data(sources: Sources, at: Place, line: int, key: ast.expr, steps: int = _STEPS) -> bool:
+    """True if an item of a loop is in the key, and the loop does not go over what the program has written out; of an
+    argument, if that holds for what a call gives for it: `self.collect(TASKS[int(t)], error)`."""
     asked = {each.id for each in ast.walk(key) if isinstance(each, ast.Name)}
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and holds(n, line)]
+    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and holds(n, line)]
     giving = [n for n in loops if asked & {each.id for each in ast.walk(n.target) if isinstance(each, ast.Name)}]
-    fixed = (is_over_fixed(sources, tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
-    return bool(giving) and not any(fixed)
+    if giving:
+        return not any(is_over_fixed(sources, at.tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
+    given = (each for name in sorted(asked) for each in settings(sources, at, ast.Name(name)) if each.how == "given")
+    return steps > 0 and any(
+        _of_data(sources, each.at, each.line, each.value, steps - 1) for each in given if each.value is not None
+    )
 
 
 def _around(file: str, tree: ast.AST, line: int) -> Iterator[Condition]:
@@ -121,28 +139,32 @@ def _of_keys(sources: Sources, file: str, function: ast.AST, given: ast.expr) ->
         made = [given]
     for node in (each for value in made for each in ast.walk(value)):
         if isinstance(node, ast.DictComp):
-            yield from _filters(file, node)
+            yield from _of_comprehension(sources, file, node)
         elif isinstance(node, ast.Call):
             for where, body in sources.user_functions(last_name(node.func)):
-                yield from _of_result(where, body)
+                yield from _of_result(sources, where, body)
 
 
-def _of_result(file: str, body: ast.FunctionDef) -> Iterator[Condition]:
+def _of_result(sources: Sources, file: str, body: ast.FunctionDef) -> Iterator[Condition]:
     """The conditions that decide the keys of the dictionary that a function returns."""
     returned = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
     kept = {value.id for value in returned if isinstance(value, ast.Name)}
     made = [n.value for n in ast.walk(body) if isinstance(n, ast.Assign) and kept & _targets(n)]
     for value in [*returned, *made]:
         if isinstance(value, ast.DictComp):
-            yield from _filters(file, value)
+            yield from _of_comprehension(sources, file, value)
     for name in sorted(kept):
         yield from _filled(file, body, name)
 
 
-def _filters(file: str, made: ast.DictComp) -> Iterator[Condition]:
-    for test in (test for part in made.generators for test in part.ifs):
-        if not is_alike(text_of(test)):
-            yield Condition(f"if {text_of(test)}", file, test.lineno)
+def _of_comprehension(sources: Sources, file: str, made: ast.DictComp) -> Iterator[Condition]:
+    """What leaves keys out of it, and what it goes over."""
+    for part in made.generators:
+        for test in part.ifs:
+            if not is_alike(text_of(test)):
+                yield Condition(f"if {text_of(test)}", file, test.lineno)
+        loop = Condition(f"for {target_text(part.target)} in {text_of(part.iter)}", file, part.iter.lineno)
+        yield from _over_what_was_seen(sources, part.iter, loop)
 
 
 def _filled(file: str, function: ast.AST, name: str) -> Iterator[Condition]:

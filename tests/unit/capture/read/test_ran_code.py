@@ -17,8 +17,12 @@ from _pytest.mark import ParameterSet
 
 from hangdoc.capture.read import ran_code as reader
 from hangdoc.capture.read.python_memory import Memory
-from hangdoc.capture.read.ran_code import ran_code
 from hangdoc.model.ran import RanCode
+
+
+def ran(pid: int, files: list[str], seconds: float = 0.5, *, early: bool = False) -> tuple[RanCode, ...]:
+    return reader.ran_code(pid, files, seconds, early=early)[0]
+
 
 _PROGRAM = """
 import functools, sys, time
@@ -147,7 +151,7 @@ def _by_name(codes: tuple[RanCode, ...]) -> dict[str, RanCode]:
 @pytest.mark.parametrize("interpreter", list(_interpreters()))
 def test_the_lines_that_have_run_are_told(tmp_path: Path, interpreter: str) -> None:
     with _job(tmp_path, interpreter) as process:
-        codes = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+        codes = ran(process.pid, [str(tmp_path / "program.py")], 20)
     if not codes and sys.version_info < (3, 11) and interpreter == sys.executable:
         pytest.skip("an interpreter without such counters")
     assert {code.file for code in codes} == {str(tmp_path / "program.py"), str(tmp_path / "helping.py")}
@@ -173,7 +177,7 @@ def test_the_lines_that_have_run_are_told(tmp_path: Path, interpreter: str) -> N
 @pytest.mark.parametrize("interpreter", list(_interpreters()))
 def test_the_last_outcomes_of_tests_are_told_where_the_interpreter_keeps_them(tmp_path: Path, interpreter: str) -> None:
     with _job(tmp_path, interpreter) as process:
-        found = _by_name(ran_code(process.pid, [str(tmp_path / "program.py")], 20))
+        found = _by_name(ran(process.pid, [str(tmp_path / "program.py")], 20))
     if not found or not any(code.tests for code in found.values()):
         assert "3.13" not in interpreter
         pytest.skip("an interpreter without histories")
@@ -187,9 +191,9 @@ def test_the_last_outcomes_of_tests_are_told_where_the_interpreter_keeps_them(tm
 
 def test_reading_neither_stops_nor_changes_the_process(tmp_path: Path) -> None:
     with _job(tmp_path) as process:
-        before = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+        before = ran(process.pid, [str(tmp_path / "program.py")], 20)
         switches = _switches(process.pid)
-        again = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+        again = ran(process.pid, [str(tmp_path / "program.py")], 20)
         assert before == again
         assert "TracerPid:\t0" in Path(f"/proc/{process.pid}/status").read_text()
         assert switches == _switches(process.pid)  # it has slept all the time
@@ -199,17 +203,17 @@ def test_reading_neither_stops_nor_changes_the_process(tmp_path: Path) -> None:
         process.stdin.flush()
         assert process.stdout.readline().strip().lstrip("-").isdecimal()
         if before:
-            later = _by_name(ran_code(process.pid, [str(tmp_path / "program.py")], 20))
+            later = _by_name(ran(process.pid, [str(tmp_path / "program.py")], 20))
             assert later["helped"].called
             assert _line("return helped", _HELPING) in later["asked"].ran
 
 
 def test_a_process_that_is_no_python_or_gone_has_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert ran_code(process.pid, []) == ()
-        assert ran_code(process.pid, [os.__file__]) == ()
+        assert ran(process.pid, []) == ()
+        assert ran(process.pid, [os.__file__]) == ()
         process.kill()
-    assert ran_code(process.pid, [os.__file__]) == ()
+    assert ran(process.pid, [os.__file__]) == ()
 
 
 def test_torn_memory_ends_one_object_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +230,7 @@ def test_torn_memory_ends_one_object_at_most(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(Memory, "_page", torn)
         for _ in range(30):
             began = time.monotonic()
-            for code in ran_code(process.pid, [str(tmp_path / "program.py")], 0.5):
+            for code in ran(process.pid, [str(tmp_path / "program.py")], 0.5):
                 assert len(code.function) <= 300 and code.file
             assert time.monotonic() - began < 5
 
@@ -234,18 +238,18 @@ def test_torn_memory_ends_one_object_at_most(tmp_path: Path, monkeypatch: pytest
 def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_COUNTING", 0.0)
     with _job(tmp_path) as process:
-        assert ran_code(process.pid, [str(tmp_path / "program.py")], -1.0) == ()
+        assert ran(process.pid, [str(tmp_path / "program.py")], -1.0) == ()
 
 
 def test_the_number_of_functions_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_MOST_CODES", 3)
     with _job(tmp_path) as process:
-        assert len(ran_code(process.pid, [str(tmp_path / "program.py")], 20)) <= 3
+        assert len(ran(process.pid, [str(tmp_path / "program.py")], 20)) <= 3
 
 
 @pytest.mark.parametrize("interpreter", list(_interpreters()))
 def test_counters_that_a_debugger_stops_or_makes_anew_tell_nothing(tmp_path: Path, interpreter: str) -> None:
     program = "import sys\nsys.settrace(lambda *_: None)\n" + _PROGRAM
     with _job(tmp_path, interpreter, program) as process:
-        codes = ran_code(process.pid, [str(tmp_path / "program.py")], 20)
+        codes = ran(process.pid, [str(tmp_path / "program.py")], 20)
     assert [code for code in codes if code.idle and code.called] == []

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import ast
 import os
+import py_compile
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import zipfile
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture.read import sources
+from hangdoc.capture.read.ran_code import ran_code
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import Witness
 from hangdoc.capture.read.sources import collect
@@ -99,6 +102,43 @@ def test_edited_since_the_start(tmp_path: Path) -> None:
     assert texts == ()
     assert missing.what == "source"
     assert "edited since the job started" in missing.why
+
+
+_HELPER = """
+def kept(value):
+    if value > 2:
+        return len("a")
+    return None
+"""
+
+
+@pytest.mark.parametrize("keeps", ["", "1"], ids=["keeps what it compiled", "keeps nothing"])
+@pytest.mark.parametrize(
+    ("edit", "again", "expected"),
+    [("", False, True), ("value > 2 and True", False, False), ("value > 2 and True", True, False)],
+    ids=["imported after it was written", "edited since", "edited since and imported by another"],
+)
+def test_written_by_the_job(tmp_path: Path, edit: str, again: bool, expected: bool, keeps: str) -> None:
+    file = tmp_path / "helping.py"
+    file.write_text(_HELPER)
+    program = tmp_path / "program.py"
+    program.write_text("import helping, time\nhelping.kept(3)\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": keeps}) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        _, compiled = ran_code(job.pid, [str(program)], 20)
+        if edit:
+            file.write_text(_HELPER.replace("value > 2", edit))
+        if again:
+            py_compile.compile(str(file))
+        witness = Witness(job.pid, time.time() - 100, user_of(job.pid), compiled)
+        texts, missing = get(Frame(str(file), 4, "kept"), witness=witness)
+        job.kill()
+    if not compiled.tables:
+        pytest.skip("the memory of this interpreter cannot be read")
+    assert [text.function for text in texts] == (["kept"] if expected else [])
+    assert bool(missing) != expected
 
 
 def test_deleted(tmp_path: Path) -> None:

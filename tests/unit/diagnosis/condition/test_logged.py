@@ -96,3 +96,46 @@ def test_a_loop_over_what_every_rank_has_the_keys_of(over: str, key: str) -> Non
     assert conditions(LOOP.format(over=over, key=key)) == []
     fixed = LOOP.replace("error, s in zip(errors, {over})", "s in SOURCES").format(over=over, key="s")
     assert conditions(fixed) == []
+
+
+@pytest.mark.parametrize(("fixed", "expected"), [("", True), ("{n: [] for n in ('a', 'b')}", False)])
+def test_a_comprehension_over_what_the_rank_has_seen(fixed: str, expected: bool) -> None:
+    adds = "self.seen.setdefault(level, []).append(score)" if not fixed else "self.seen[level].append(score)"
+    found = conditions(f"""
+    class Book:
+        def __init__(self):
+            self.seen = {fixed or "{}"}
+        def note(self, level, score):
+            {adds}
+        def summary(self):
+            return {{k: mean(v) for k, v in sorted(self.seen.items())}}
+    class Module:
+        def validation_step(self, batch):
+            for level in batch.levels:
+                self.book.note(level, score)
+        def on_validation_epoch_end(self):
+            self.log_dict(self.book.summary(), sync_dist=True)
+    """)
+    told = ["for k, v in sorted(self.seen.items())", "self.seen.setdefault(level, [])"]
+    assert [text for text, _ in found] == (told if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("over", "given", "expected"),
+    [("rows", "TASKS[r]", ["for name, scores in self.per_task.items():", "if weight <= 0.0:"]), ("TASKS", "r", [])],
+)
+def test_a_key_that_a_function_is_given(over: str, given: str, expected: list[str]) -> None:
+    found = conditions(f"""
+    class Module:
+        def validation_step(self, batch):
+            for r in {over}:
+                self.collect({given}, score, batch.weight)
+        def collect(self, task, score, weight):
+            if weight <= 0.0:
+                return
+            self.per_task[task].append(score)
+        def on_validation_epoch_end(self):
+            for name, scores in self.per_task.items():
+                self.log(name, mean(scores), sync_dist=True)
+    """)
+    assert [text for text, _ in found] == expected
