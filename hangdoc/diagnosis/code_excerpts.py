@@ -183,7 +183,7 @@ def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     for each in ways_past(case, skipped.stack)[0]:
         condition = each.source.removesuffix(":").removeprefix("if ")
         yield _Note(each.file, each.line, "", condition=condition)
-    said: Message = [Ranks((skipped.rank,)), f": skipped this {skipped.op} once"]
+    said: Message = [Ranks((skipped.rank,)), ": ", skipped.told]
     yield _Note(skipped.frame.file, skipped.frame.line, said, guilty=True)
     waiter = case.activities.get(skipped.peer)
     if waiter is not None and waiter.peer == skipped.rank and waiter.where is not None:

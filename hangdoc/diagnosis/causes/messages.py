@@ -16,7 +16,7 @@ from hangdoc.diagnosis.condition.way_to_message import (
     sent_for_others,
     way_to_message,
 )
-from hangdoc.diagnosis.condition.ways_past import ways_past
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -210,7 +210,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        clauses.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
+        once = f"once skipped its {skipped.op}" if skipped.fewer == 1 else skipped.told
+        clauses.append([f"it {once}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
@@ -223,7 +224,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
-    clauses += _conditions(case, stack)
+    clauses += _conditions(case, stack, peer if left is None else None)
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):
@@ -264,16 +265,18 @@ _AT_REST = frozenset(
 )
 
 
-def _conditions(case: Case, stack: Stack) -> list[Message]:
-    """What ``ways_past`` has found, as clauses.
+def _conditions(case: Case, stack: Stack, peer: int | None) -> list[Message]:
+    """What ``ways_past`` has found, as clauses; where that is nothing, the loop that the peer has left.
 
     Example: ``for step in steps:`` around ``if batch:`` around ``dist.send(…)`` → 'whether it is called depends on
     `if batch:` (train.py:9)'.
     """
     on_the_way, left = ways_past(case, stack)
+    loop = None if on_the_way or left or peer is None else loop_left(case, stack, peer)
     return [
         ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
         ["its loop can be left at ", Joined(left, " or ")] if left else "",
+        ["how often it is called depends on ", loop] if loop is not None else "",
     ]
 
 

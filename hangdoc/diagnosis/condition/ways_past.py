@@ -39,6 +39,21 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     return [], []
 
 
+def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
+    """The innermost loop around the line that issues the messages, which the rank has left: it may have had fewer
+    rounds than its peer awaits. None where the rank is still in it.
+
+    Example: `for group in self.kept(version): ⏎ dist.send(group, 1)`, and the rank is in the broadcast after it.
+    """
+    for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        if loops:
+            within = any(f.file == frame.file and loops[-1].holds(f.line) for f in case.activities[rank].stack)
+            return None if within else _cited(loops[-1], frame.file)
+    return None
+
+
 def _may_differ(guard: Guard) -> bool:
     """True if the guard can go another way in another round; a test of the rank itself always goes the same way.
 
