@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -24,6 +26,7 @@ from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
+from hangdoc.diagnosis.source.syntax import holds
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -240,11 +243,29 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
     traces = left_alone(case, peer) if not case.has_history else []
     if traces:
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
-    parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
-    if found.ahead and not parted:
-        partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
-        parted = conditions_of_sending(case.sources, partner)
-    return parted if 0 < len(parted) <= _MOST_CONDITIONS else way_to_message(case, peer)
+    if case.has_history:
+        return []
+    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
+    sending = conditions_of_sending(case.sources, partner)
+    of_partner = [each for each in sending if not _is_around(case, each, waiter.stack)]
+    parted = (jumps_past(case, waiter.rank, peer) or of_partner) if found.ahead else []
+    for each in (parted, way_to_message(case, peer), of_partner):
+        if 0 < len(each) <= _MOST_CONDITIONS:
+            return each
+    return []
+
+
+def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
+    """True if the stack is in an arm of the condition: in its other one, where its rank has another part to play.
+
+    Example: rank 3 is in `role.learn()` of `if isinstance(role, Teacher): ⏎ role.serve() ⏎ else: ⏎ role.learn()`.
+    """
+    trees = ((frame, case.sources.function(frame.file, frame.line)) for frame in stack if frame.file == condition.file)
+    return any(
+        isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
+        for frame, tree in trees
+        for node in (ast.walk(tree) if tree is not None else ())
+    )
 
 
 _MOST_CONDITIONS = 2

@@ -98,8 +98,11 @@ def _is_setting(function: ast.AST, guard: Guard) -> bool:
     tests = [getattr(n, "test", n) for n in ast.walk(function) if getattr(n, "lineno", 0) == guard.line]
     if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for test in tests for n in ast.walk(test)):
         return True
-    settings = bool(guard.names) and all(pattern("job_setting").search(name) for name in guard.names)
-    return settings or is_alike(guard.condition)
+    settings = [name for name in guard.names if pattern("job_setting").search(name)]
+    rest = guard.condition
+    for name in settings:  # what is compared with a setting need not be alike
+        rest = rest.replace(name, "")
+    return (bool(settings) and len(settings) == len(guard.names)) or is_alike(rest)
 
 
 def _counting(function: ast.AST, line: int) -> set[str]:
