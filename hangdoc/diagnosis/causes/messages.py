@@ -12,7 +12,9 @@ from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
 from hangdoc.diagnosis.condition.way_to_message import (
+    between,
     chosen_there,
+    issued_further_on,
     issued_to_others,
     jumps_past,
     sent_for_others,
@@ -148,7 +150,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
         decided_at=_ended_at(case, last[1])
-        if blame.found.left is not None and last is not None
+        if blame.found.left is not None and last is not None and not issued_further_on(case, first, peer)
         else next(iter(_by_stacks(case, blame.found, first, peer)), None),
     )
 
@@ -224,6 +226,10 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if chosen is not None:
         awaits = f"what rank {waiter.rank} awaits there"
         return [*clauses, ["other ranks issue ", awaits, " at ", place(given[0]), ", under ", chosen]]
+    further = () if skipped is not None or others else issued_further_on(case, waiter, peer)
+    if parted := between(case, further, peer):
+        told: Message = ["other ranks have issued more after that, at ", place(user_stack(further)[0])]
+        return [*clauses, [told, ", under ", Joined(parted, " and ")]]
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())

@@ -7,6 +7,7 @@ import ast
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
@@ -88,14 +89,21 @@ def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
 def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
     """True if the guard tests the number of the round, or attributes of any object that are set when it is made.
 
-    Examples: `if m >= warmup:` in `for m in range(n):`, `if not self.stage.first:`.
+    Examples: `if m >= warmup:` and `if m + 1 < self.world:` in `for m in range(n):`, `if not self.stage.first:`.
     """
     if "(" in guard.condition or not guard.names:
         return False
     if any(name in loop.rounds for loop in loops for name in guard.names):
-        return all("." not in name for name in guard.names)
+        return all("." not in name or _is_of_the_job(case, name, file) for name in guard.names)
     last = {name.rpartition(".")[2] for name in guard.names}
     return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
+
+
+def _is_of_the_job(case: Case, name: str, file: str) -> bool:
+    """True for a setting, the number of ranks, and for what an object got when it was made: `self.world`."""
+    if pattern("job_setting").search(name) or pattern("count_of_ranks").search(name):
+        return True
+    return name.count(".") == 1 and _stay_as_made(case, {name.rpartition(".")[2]}, file)
 
 
 def _cited(guard: Guard, file: str) -> Condition:
