@@ -11,16 +11,12 @@ from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past, matching, tag_set_by
-from hangdoc.diagnosis.condition.ways_past import ways_past
+from hangdoc.diagnosis.causes.unmatched import left_out
+from hangdoc.diagnosis.condition.matching_message import matching, tag_set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import TagMismatch
-from hangdoc.diagnosis.source.evaluate import test_at
-from hangdoc.diagnosis.source.syntax import names_in
-from hangdoc.model.message import Condition, Joined, Message, Values, conditions_in, joined, sentence
-from hangdoc.model.process import Frame
+from hangdoc.model.message import Joined, Message, conditions_in, joined, sentence
 
 _MOST_SETTINGS = 2
 """Reasons for a tag that are told; chosen by hand."""
@@ -34,7 +30,7 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
     partner = matching(case, receiver, found.sender)
     apart = partner is not None and not partner.issues(found.frame)
-    said = _left_out(case, found, partner) if apart and partner is not None else _computed(case, found)
+    said = left_out(case, receiver, found.sender, partner) if apart and partner is not None else _computed(case, found)
     fix: Message = "use one tag for the message on both sides"
     if apart and any(conditions_in(said)):
         fix = "let both ranks decide alike whether the message with that tag is passed"
@@ -55,43 +51,6 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
         fix,
         decided_at=cited[0] if cited else None,
         or_at=cited[1] if apart and len(cited) > 1 else None,
-    )
-
-
-def _left_out(case: Case, found: TagMismatch, partner: Matching) -> list[Message]:
-    """Clauses on the message that the sender did not issue, and on what lets the receiver wait for it."""
-    given, _ = ways_past(case, partner.stack)
-    line = place(user_stack(partner.stack)[0])
-    clauses: list[Message] = []
-    if given and has_gone_past(case, partner.stack, found.sender):
-        past: Message = [f"rank {found.sender} has gone past the {partner.op} that rank {found.receiver} awaits, at "]
-        clauses.append([past, line, ", under ", Joined(given, " and ")])
-    elif given:
-        who = f"rank {found.sender}" if partner.rank == found.sender else "other ranks"
-        issued: Message = [f"what rank {found.receiver} awaits was issued before, by {who}, at "]
-        clauses.append([issued, line, ", under ", Joined(given, " and ")])
-    awaited, _ = ways_past(case, case.activities[found.receiver].stack)
-    if awaited:
-        told = [[each, _values(case, each, found.receiver)] for each in awaited]
-        clauses.append([f"rank {found.receiver} awaits it under ", Joined(told, " and ")])
-    return clauses
-
-
-def _values(case: Case, condition: Condition, rank: int) -> Message:
-    """' (self.shape = None on rank 2)' for each name of the condition that the rank shows."""
-    tree = case.sources.function(condition.file, condition.line)
-    function = next((f.function for f in case.activities[rank].stack if _is_in(case, f, condition)), "")
-    test = test_at(tree, condition.line)
-    known = {name: case.values.of(condition.file, function, name) for name in names_in(test)} if test else {}
-    shown: list[Message] = [
-        [f"{name} = ", Values({rank: values[rank]}, " | ")] for name, values in known.items() if rank in values
-    ]
-    return [" (", Joined(shown, ", "), ")"] if shown else ""
-
-
-def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
-    return frame.file == condition.file and case.sources.function(frame.file, frame.line) is case.sources.function(
-        condition.file, condition.line
     )
 
 
