@@ -171,6 +171,9 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
     any_source = is_from_anyone(alone)
+    parted = _of_partner(case, alone)
+    if case.has_history or len(parted) > _MOST_CONDITIONS:
+        parted = []
     return Finding(
         "HD202",
         sentence(
@@ -180,6 +183,7 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
         joined(
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many",
             "it takes one of any rank" if any_source else "stacks do not show the peer",
+            ["whether its partner is issued depends on ", Joined(parted, " and ")] if parted else "",
         ),
         joined(
             f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides",
@@ -251,14 +255,19 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
-    sending = conditions_of_sending(case.sources, partner)
-    of_partner = [each for each in sending if not _is_around(case, each, waiter.stack)]
+    of_partner = _of_partner(case, waiter)
     parted = (jumps_past(case, waiter.rank, peer) or of_partner) if found.ahead else []
     for each in (parted, way_to_message(case, peer), of_partner):
         if 0 < len(each) <= _MOST_CONDITIONS:
             return each
     return []
+
+
+def _of_partner(case: Case, waiter: Activity) -> list[Condition]:
+    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
+    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
+    found = conditions_of_sending(case.sources, partner)
+    return [each for each in found if not _is_around(case, each, waiter.stack)]
 
 
 def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:

@@ -29,7 +29,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
         inner += jumps_further_in(tree, frame.line, loops[-1].span if loops else None) if tree is not None else []
-        mine = [_cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
+        mine = [_cited(g, frame.file) for g in inner if _may_differ(g) and not is_settled(case, g, frame.file)]
         alike |= {_cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
         if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
@@ -64,7 +64,7 @@ def _may_differ(guard: Guard) -> bool:
     return guard.kind in (*CONDITIONS, "try") and not of_the_rank
 
 
-def _is_settled(case: Case, guard: Guard, file: str) -> bool:
+def is_settled(case: Case, guard: Guard, file: str) -> bool:
     """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
     the rank has passed the message by it before. Example: `if not self.last:`."""
     if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):

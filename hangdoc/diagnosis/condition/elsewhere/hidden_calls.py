@@ -41,15 +41,17 @@ def _on_the_way(sources: Sources, wanted: set[str]) -> dict[Condition, bool]:
     """Condition on the way to calls of these names, or of the functions that make them → whether it asks for the
     rank."""
     found: dict[Condition, bool] = {}
+    messages = wanted
     for _ in range(_DEEPEST):
         callers: set[str] = set()
-        for file, function, call in _calls(sources, wanted):
+        for file, function, call in (*_calls(sources, wanted), *_prepared(sources, messages)):
             callers.add(function.name)
             for guard in guards(function, call.lineno):
                 tested = set(guard.names) - _counting(function, call.lineno)
                 if guard.kind in CONDITIONS and tested and not _is_setting(function, guard):
                     found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
+        messages = set()
     return found
 
 
@@ -107,6 +109,14 @@ def _is_setting(function: ast.AST, guard: Guard) -> bool:
 
 def _counting(function: ast.AST, line: int) -> set[str]:
     return {name for guard in guards(function, line) for name in guard.rounds}
+
+
+def _prepared(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:
+    """The same of what is prepared for one of these: `P2POp(dist.isend, block, 1)`."""
+    for each in _calls(sources, set(names("prepares_message"))) if wanted else ():
+        given = [k.value for k in each[2].keywords if k.arg == "op"] or each[2].args[:1]
+        if {last_name(node) for op in given for node in ast.walk(op)} & wanted:
+            yield each
 
 
 def _calls(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:
