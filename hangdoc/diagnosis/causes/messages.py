@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
+from hangdoc.diagnosis.causes.unmatched import of_partner
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
     chosen_there,
@@ -28,7 +26,6 @@ from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
-from hangdoc.diagnosis.source.syntax import holds
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -171,7 +168,7 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
     any_source = is_from_anyone(alone)
-    parted = _of_partner(case, alone)
+    parted = of_partner(case, alone)
     if case.has_history or len(parted) > _MOST_CONDITIONS:
         parted = []
     return Finding(
@@ -255,32 +252,12 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    of_partner = _of_partner(case, waiter)
-    parted = (jumps_past(case, waiter.rank, peer) or of_partner) if found.ahead else []
-    for each in (parted, way_to_message(case, peer), of_partner):
+    around = of_partner(case, waiter)
+    parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
+    for each in (parted, way_to_message(case, peer), around):
         if 0 < len(each) <= _MOST_CONDITIONS:
             return each
     return []
-
-
-def _of_partner(case: Case, waiter: Activity) -> list[Condition]:
-    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
-    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
-    found = conditions_of_sending(case.sources, partner)
-    return [each for each in found if not _is_around(case, each, waiter.stack)]
-
-
-def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
-    """True if the stack is in an arm of the condition: in its other one, where its rank has another part to play.
-
-    Example: rank 3 is in `role.learn()` of `if isinstance(role, Teacher): ⏎ role.serve() ⏎ else: ⏎ role.learn()`.
-    """
-    trees = ((frame, case.sources.function(frame.file, frame.line)) for frame in stack if frame.file == condition.file)
-    return any(
-        isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
-        for frame, tree in trees
-        for node in (ast.walk(tree) if tree is not None else ())
-    )
 
 
 _MOST_CONDITIONS = 2

@@ -5,16 +5,20 @@ Example: rank 2 awaits a header under `if self.shape is None:`, and rank 1 sends
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.causes.phrases import place
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
 from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
 from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
-from hangdoc.diagnosis.source.syntax import names_in
+from hangdoc.diagnosis.source.syntax import holds, names_in
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 
 
 def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list[Message]:
@@ -30,11 +34,13 @@ def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list
         who = f"rank {peer}" if partner.rank == peer else "other ranks"
         issued: Message = [f"what rank {waiter.rank} awaits was issued before, by {who}, at "]
         clauses.append([issued, line, ", under ", Joined(given, " and ")])
-    awaited, _ = ways_past(case, waiter.stack)
-    if awaited:
-        told = [[each, _values(case, each, waiter.rank)] for each in awaited]
-        clauses.append([f"rank {waiter.rank} awaits it under ", Joined(told, " and ")])
-    return clauses
+    return [*clauses, *awaited_under(case, waiter)]
+
+
+def awaited_under(case: Case, waiter: Activity) -> list[Message]:
+    """A clause on the conditions under which the rank waits for its message, and what it shows of them."""
+    told = [[each, _values(case, each, waiter.rank)] for each in ways_past(case, waiter.stack)[0]]
+    return [[f"rank {waiter.rank} awaits it under ", Joined(told, " and ")]] if told else []
 
 
 def _values(case: Case, condition: Condition, rank: int) -> Message:
@@ -52,4 +58,24 @@ def _values(case: Case, condition: Condition, rank: int) -> Message:
 def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
     return frame.file == condition.file and case.sources.function(frame.file, frame.line) is case.sources.function(
         condition.file, condition.line
+    )
+
+
+def of_partner(case: Case, waiter: Activity) -> list[Condition]:
+    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
+    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
+    found = conditions_of_sending(case.sources, partner)
+    return [each for each in found if not _is_around(case, each, waiter.stack)]
+
+
+def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
+    """True if the stack is in an arm of the condition: in its other one, where its rank has another part to play.
+
+    Example: rank 3 is in `role.learn()` of `if isinstance(role, Teacher): ⏎ role.serve() ⏎ else: ⏎ role.learn()`.
+    """
+    trees = ((frame, case.sources.function(frame.file, frame.line)) for frame in stack if frame.file == condition.file)
+    return any(
+        isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
+        for frame, tree in trees
+        for node in (ast.walk(tree) if tree is not None else ())
     )
