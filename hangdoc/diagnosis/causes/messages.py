@@ -8,7 +8,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import of_partner
+from hangdoc.diagnosis.causes.unmatched import by_evidence, of_partner
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
     chosen_there,
@@ -234,7 +234,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
-    clauses += _conditions(case, stack, peer if left is None else None)
+    clauses += _conditions(case, stack, peer, told=left is not None)
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):
@@ -252,7 +252,7 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    around = of_partner(case, waiter)
+    around = by_evidence(case, of_partner(case, waiter), peer)
     parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
     for each in (parted, way_to_message(case, peer), around):
         if 0 < len(each) <= _MOST_CONDITIONS:
@@ -278,14 +278,16 @@ _AT_REST = frozenset(
 )
 
 
-def _conditions(case: Case, stack: Stack, peer: int | None) -> list[Message]:
-    """What ``ways_past`` has found, as clauses; where that is nothing, the loop that the peer has left.
+def _conditions(case: Case, stack: Stack, peer: int, *, told: bool) -> list[Message]:
+    """What ``ways_past`` has found, as clauses; where that is nothing, the loop that the peer has left, unless it is
+    ``told`` already.
 
     Example: ``for step in steps:`` around ``if batch:`` around ``dist.send(…)`` → 'whether it is called depends on
     `if batch:` (train.py:9)'.
     """
     on_the_way, left = ways_past(case, stack)
-    loop = None if on_the_way or left or peer is None else loop_left(case, stack, peer)
+    on_the_way = by_evidence(case, on_the_way, peer)
+    loop = None if on_the_way or left or told else loop_left(case, stack, peer)
     return [
         ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
         ["its loop can be left at ", Joined(left, " or ")] if left else "",

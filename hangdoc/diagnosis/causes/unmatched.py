@@ -9,9 +9,13 @@ import ast
 
 from hangdoc.diagnosis.causes.phrases import place
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
+from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
 from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.syntax import holds, names_in
@@ -20,11 +24,14 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
 from hangdoc.model.process import Frame, Stack
 
+_MOST = 2
+"""Conditions that are named; chosen by hand: a longer list helps nobody."""
+
 
 def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list[Message]:
     """Clauses on the conditions under which the peer issues what the waiter awaits, and on those by which the waiter
     awaits it; none on the rank."""
-    given, _ = ways_past(case, partner.stack)
+    given = by_evidence(case, ways_past(case, partner.stack)[0], peer)
     line = place(user_stack(partner.stack)[0])
     clauses: list[Message] = []
     if given and has_gone_past(case, partner.stack, peer):
@@ -35,6 +42,26 @@ def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list
         issued: Message = [f"what rank {waiter.rank} awaits was issued before, by {who}, at "]
         clauses.append([issued, line, ", under ", Joined(given, " and ")])
     return [*clauses, *awaited_under(case, waiter)]
+
+
+def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
+    """The conditions, first those under which the rank alone has been by what it ran, left behind or wrote; more than
+    two of them only where that is known of none.
+
+    Example: `if len(batch) == n:` and `if self.failures > 2:`, under which rank 2 alone has logged something → the
+    latter first.
+    """
+    others = tuple(sorted(case.seen - {rank}))
+    if len(conditions) < 2 or not others:
+        return conditions
+    left = (*left_behind(case, ((rank,), others)), *ran_alone(case, ((rank,), others)))
+    seen = {(each.file, each.guard.line) for each in left if each.side == 0}
+    stacks = [case.activities[rank].stack] if case.activities[rank].stack else []
+    written = written_under(case.sources, case.job.written, stacks, (rank,), others) if case.job.written else []
+    seen |= {(each.condition.file, each.condition.line) for each in written}
+    first = [each for each in conditions if (each.file, each.line) in seen]
+    kept = [*first, *(each for each in conditions if each not in first)]
+    return kept[: max(_MOST, len(first))] if first else kept
 
 
 def awaited_under(case: Case, waiter: Activity) -> list[Message]:
@@ -63,8 +90,8 @@ def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
 
 def of_partner(case: Case, waiter: Activity) -> list[Condition]:
     """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
-    partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
-    found = conditions_of_sending(case.sources, partner)
+    partner = "sends_message" if waiter.kind == ActivityKind.RECV else "receives_message"
+    found = conditions_of_sending(case.sources, names(partner))
     return [each for each in found if not _is_around(case, each, waiter.stack)]
 
 

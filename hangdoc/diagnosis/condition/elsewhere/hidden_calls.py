@@ -4,7 +4,7 @@ all ranks share: where to look, if stacks alone show that the ranks parted earli
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
@@ -28,7 +28,7 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
     return sorted(found, key=lambda condition: not found[condition])
 
 
-def conditions_of_sending(sources: Sources, calls: tuple[str, ...]) -> list[Condition]:
+def conditions_of_sending(sources: Sources, calls: Iterable[str]) -> list[Condition]:
     """The user's conditions on the way to the program's calls of these names, a message's, that need not be alike on
     all ranks and do not ask for the rank.
 
