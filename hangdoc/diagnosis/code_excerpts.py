@@ -17,12 +17,12 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.causes.messages import ways_past
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.unread import unread_on_the_way
+from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
@@ -193,7 +193,7 @@ def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     for each in ways_past(case, skipped.stack)[0]:
         condition = each.source.removesuffix(":").removeprefix("if ")
         yield _Note(each.file, each.line, "", condition=condition)
-    said: Message = [Ranks((skipped.rank,)), f": skipped this {skipped.op} once"]
+    said: Message = [Ranks((skipped.rank,)), ": ", skipped.told]
     yield _Note(skipped.frame.file, skipped.frame.line, said, guilty=True)
     waiter = case.activities.get(skipped.peer)
     if waiter is not None and waiter.peer == skipped.rank and waiter.where is not None:

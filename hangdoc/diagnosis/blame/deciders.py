@@ -58,6 +58,7 @@ from hangdoc.diagnosis.blame.without_roots import (
     threads_on_one_group,
     unseen_messages,
 )
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
@@ -127,7 +128,15 @@ def message_by_stacks(inquiry: Inquiry) -> Blame[Explanation] | None:
     if case.programs or found is None or not found.proved:
         return None
     point = found.found.branch_point  # who left a loop in which others pass messages explains the message as well
-    return partner(case) if point is None or point.guard.kind != "loop" else None
+    if point is not None and point.guard.kind == "loop" and _all_pass_theirs_in(case, point, found.culprits):
+        return None
+    return partner(case)
+
+
+def _all_pass_theirs_in(case: Case, loop: BranchPoint, culprits: tuple[int, ...]) -> bool:
+    """True if all other ranks that wait in a message are in the loop. A loop of one rank's own part is not theirs."""
+    stacks = [a.stack for rank, a in case.activities.items() if a.kind in MESSAGES and rank not in culprits]
+    return all(any(f.file == loop.file and loop.guard.holds(f.line) for f in stack) for stack in stacks)
 
 
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:

@@ -162,6 +162,8 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     skipped = left_out(case) or left_out_of_a_round(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once skipped a {skipped.op} that it had always made there"
+        if skipped.fewer > 1:
+            sure = f"rank {skipped.rank} had made equally many {skipped.op}s before each such call"
         missing = MissingPartner(skipped, left_loop(case, skipped.rank))
         return Blame(missing, (skipped.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if found is None:

@@ -13,6 +13,7 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole, decide
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -56,6 +57,7 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
     sides = (case.activities[outside[0]].stack, case.activities[usual].stack)
     points = diverging_guards(case.sources, case.values, sides, (outside, tuple(inside)))
     left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
+    left = [p for p in left if 2 * _how_many_are_in(case, p, inside) >= len(inside)]
     found = _outside(case, inside, _EXCHANGE) if left and not _in_one_loop(case, *sides) else None
     if found is None or set(found.culprits) != set(outside):
         return None
@@ -64,6 +66,12 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
         return found
     sure = "they have left a loop that the others are in; which ranks the messages are for could not be seen"
     return replace(found, alternatives=(tuple(inside),), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _how_many_are_in(case: Case, loop: BranchPoint, ranks: list[int]) -> int:
+    """How many of the ranks are in the loop: one that a rank goes through in a part of its own is not the others'."""
+    stacks = [case.activities[rank].stack for rank in ranks]
+    return sum(any(f.file == loop.file and loop.guard.holds(f.line) for f in stack) for stack in stacks)
 
 
 def _in_one_loop(case: Case, mine: Stack, theirs: Stack) -> bool:

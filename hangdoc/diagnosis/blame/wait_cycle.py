@@ -81,7 +81,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
     circle = "the wait-for graph is a circle"
     loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in MESSAGES for r in waiting) else None
-    ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)])
+    ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)]) or _ring_of_some(case)
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
     found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
@@ -134,6 +134,17 @@ def _without_those_that_sent(
         return odd
     sent = {a.rank for a in ring if sent_before(case.sources, a.stack) is not None}
     return [ranks for ranks in odd if sent.isdisjoint(ranks)] or odd
+
+
+def _ring_of_some(case: Case) -> tuple[Activity, ...]:
+    """The circle of those stuck ranks that wait for messages, where all others wait for them; () where there is none.
+
+    Example: 1 receives from 3 and 3 from 1, and 0 and 2 are in a barrier → (1, 3).
+    """
+    stuck = [case.activities[rank] for rank in sorted(case.graph.stuck)]
+    ring = _ring([each for each in stuck if each.kind in MESSAGES and each.peer is not None])
+    closed = bool(ring) and ring[-1].peer == ring[0].rank
+    return ring if closed and case.graph.dissolves([each.rank for each in ring]) else ()
 
 
 def _ring(stuck: list[Activity]) -> tuple[Activity, ...]:

@@ -6,8 +6,10 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import site_of
@@ -86,10 +88,18 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             _steps(ring),
             "the same lines have passed their messages before, so one side now expects more of them, or fewer",
             _rounds(loop) if loop is not None else "",
+            *(_left_out(case, ring) if loop is None else ()),
         ),
         "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
         "" if loop is not None else "a message left out and an order that differs look the same",
     )
+
+
+def _left_out(case: Case, ring: tuple[Activity, ...]) -> list[Message]:
+    """Clauses on what decides about the messages that the ranks of the circle await, of two of them at most."""
+    pairs = [(waiter, matching(case, waiter, waiter.peer)) for waiter in ring if waiter.peer is not None]
+    found = [left_out(case, waiter, waiter.peer or 0, partner) for waiter, partner in pairs if partner is not None]
+    return [clause for each in [some for some in found if some][:_MOST_CONDITIONS] for clause in each]
 
 
 def _is_even(case: Case, ring: tuple[Activity, ...]) -> bool:
@@ -179,9 +189,25 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     return Finding(
         "HD201",
         [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _also_stuck(case, ring)],
-        _steps(ring),
+        joined(_steps(ring), *_around(case, ring)),
         fix,
     )
+
+
+def _around(case: Case, ring: tuple[Activity, ...]) -> list[Message]:
+    """Clauses on what decides about the messages of two ranks with different parts, where stacks alone are there.
+
+    Example: rank 1 waits for a credit `if self.in_flight >= self.window:`, and rank 3 sends one `if self.taken == n:`.
+    """
+    if case.has_history or len(ring) != 2 or len({site_of(a.stack) for a in ring}) != 2:
+        return []
+    found: list[Message] = []
+    for waiter in ring:
+        awaited, parted = awaited_under(case, waiter), of_partner(case, waiter)
+        if awaited and 0 < len(parted) <= _MOST_CONDITIONS:
+            issued: Message = [f"whether rank {waiter.peer} issues what rank {waiter.rank} awaits depends on "]
+            found += [[issued, Joined(parted, " and ")], *awaited]
+    return found
 
 
 def _steps(ring: tuple[Activity, ...]) -> str:

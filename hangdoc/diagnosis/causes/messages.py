@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
-from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
-from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
+from hangdoc.diagnosis.causes.unmatched import by_evidence, of_partner
 from hangdoc.diagnosis.condition.way_to_message import (
+    between,
     chosen_there,
+    issued_further_on,
     issued_to_others,
     jumps_past,
     sent_for_others,
     way_to_message,
 )
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.faults import NamedByNobody, TagMismatch, WrongPeer
+from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
-from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.model.asked import answers_to
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -98,26 +95,6 @@ def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
     )
 
 
-@cause("HD202", explains=TagMismatch, order=240)
-def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
-    """HD202: the message is there, under another tag."""
-    found = blame.found
-    receiver = case.activities[found.receiver]
-    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
-    return Finding(
-        "HD202",
-        sentence(
-            [
-                [f"rank {found.sender} sends to rank {found.receiver} with tag {found.sent}", at(found.frame)],
-                [f", and rank {found.receiver} waits for tag {found.wanted} at ", place(receiver.where)],
-            ],
-            where_they_wait(case, others),
-        ),
-        f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
-        "use one tag for the message on both sides",
-    )
-
-
 @cause("HD202", explains=UnevenMicroBatches, order=285)
 def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding:
     """HD202: neighbor stages of a pipeline run different numbers of micro-batches."""
@@ -170,7 +147,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
         decided_at=_ended_at(case, last[1])
-        if blame.found.left is not None and last is not None
+        if blame.found.left is not None and last is not None and not issued_further_on(case, first, peer)
         else next(iter(_by_stacks(case, blame.found, first, peer)), None),
     )
 
@@ -191,6 +168,9 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
     any_source = is_from_anyone(alone)
+    parted = of_partner(case, alone)
+    if case.has_history or len(parted) > _MOST_CONDITIONS:
+        parted = []
     return Finding(
         "HD202",
         sentence(
@@ -200,6 +180,7 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
         joined(
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many",
             "it takes one of any rank" if any_source else "stacks do not show the peer",
+            ["whether its partner is issued depends on ", Joined(parted, " and ")] if parted else "",
         ),
         joined(
             f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides",
@@ -235,7 +216,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        clauses.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
+        once = f"once skipped its {skipped.op}" if skipped.fewer == 1 else skipped.told
+        clauses.append([f"it {once}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
@@ -245,10 +227,14 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if chosen is not None:
         awaits = f"what rank {waiter.rank} awaits there"
         return [*clauses, ["other ranks issue ", awaits, " at ", place(given[0]), ", under ", chosen]]
+    further = () if skipped is not None or others else issued_further_on(case, waiter, peer)
+    if parted := between(case, further, peer):
+        told: Message = ["other ranks have issued more after that, at ", place(user_stack(further)[0])]
+        return [*clauses, [told, ", under ", Joined(parted, " and ")]]
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
-    clauses += _conditions(case, stack)
+    clauses += _conditions(case, stack, peer, told=left is not None)
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):
@@ -264,11 +250,14 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
     traces = left_alone(case, peer) if not case.has_history else []
     if traces:
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
-    parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
-    if found.ahead and not parted:
-        partner = ("send", "isend") if waiter.kind == ActivityKind.RECV else ("recv", "irecv")
-        parted = conditions_of_sending(case.sources, partner)
-    return parted if 0 < len(parted) <= _MOST_CONDITIONS else way_to_message(case, peer)
+    if case.has_history:
+        return []
+    around = by_evidence(case, of_partner(case, waiter), peer)
+    parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
+    for each in (parted, way_to_message(case, peer), around):
+        if 0 < len(each) <= _MOST_CONDITIONS:
+            return each
+    return []
 
 
 _MOST_CONDITIONS = 2
@@ -289,84 +278,21 @@ _AT_REST = frozenset(
 )
 
 
-def _conditions(case: Case, stack: Stack) -> list[Message]:
-    """What ``ways_past`` has found, as clauses.
+def _conditions(case: Case, stack: Stack, peer: int, *, told: bool) -> list[Message]:
+    """What ``ways_past`` has found, as clauses; where that is nothing, the loop that the peer has left, unless it is
+    ``told`` already.
 
     Example: ``for step in steps:`` around ``if batch:`` around ``dist.send(…)`` → 'whether it is called depends on
     `if batch:` (train.py:9)'.
     """
     on_the_way, left = ways_past(case, stack)
+    on_the_way = by_evidence(case, on_the_way, peer)
+    loop = None if on_the_way or left or told else loop_left(case, stack, peer)
     return [
         ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
         ["its loop can be left at ", Joined(left, " or ")] if left else "",
+        ["how often it is called depends on ", loop] if loop is not None else "",
     ]
-
-
-def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
-    """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
-    the rank got past the message. The two nearest to it, and the first two."""
-    on_the_way: list[Condition] = []
-    alike: set[Condition] = set()
-    prepared = prepared_at(case.sources, stack)
-    for frame in (*prepared, *user_stack(stack)):
-        tree = case.sources.function(frame.file, frame.line)
-        found = guards(tree, frame.line) if tree is not None else []
-        loops = [g for g in found if g.kind == "loop"]
-        inner = found[found.index(loops[-1]) + 1 :] if loops else found
-        inner += jumps_further_in(tree, frame.line, loops[-1].span if loops else None) if tree is not None else []
-        mine = [cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
-        alike |= {cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
-        on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
-        if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
-            out = ways_out(tree, loops[-1].line) if tree is not None else []
-            left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
-            # What goes alike in each round decides nothing, where anything else is on the way.
-            return ([each for each in on_the_way if each not in alike] or on_the_way)[-2:], left[:2]
-    return [], []
-
-
-def _may_differ(guard: Guard) -> bool:
-    """True if the guard can go another way in another round; a test of the rank itself always goes the same way.
-
-    Not one that tests more: `if rank == 1 and step == 5:` does not.
-    """
-    of_the_rank = any(is_rank_name(name) for name in guard.names) and " and " not in guard.condition
-    return guard.kind in (*CONDITIONS, "try") and not of_the_rank
-
-
-def _is_settled(case: Case, guard: Guard, file: str) -> bool:
-    """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
-    the rank has passed the message by it before. Example: `if not self.last:`."""
-    if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
-        return False
-    last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
-    return len(last) == len(guard.names) and _stay_as_made(case, last, file)
-
-
-def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
-    """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
-    trees = [tree for _, tree in case.sources.trees(file)]
-    asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
-    parts = [part for function in asked for statement in function.body for part in ast.walk(statement)]
-    by = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-    return not (
-        any(isinstance(part, ast.Call) for part in parts)
-        or any(sets_attribute(tree, name) for tree in trees for name in attributes | by)
-        or any(answers_to(function, called=False) for name in by for _, function in case.sources.functions(name))
-    )
-
-
-def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
-    """True if the guard tests the number of the round, or attributes of any object that are set when it is made.
-
-    Examples: `if m >= warmup:` in `for m in range(n):`, `if not self.stage.first:`.
-    """
-    if "(" in guard.condition or not guard.names:
-        return False
-    if any(name in loop.rounds for loop in loops for name in guard.names):
-        return all("." not in name for name in guard.names)
-    last = {name.rpartition(".")[2] for name in guard.names}
-    return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
 
 
 def _ended_at(case: Case, stack: Stack) -> Condition | None:

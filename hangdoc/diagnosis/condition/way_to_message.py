@@ -5,14 +5,17 @@ from __future__ import annotations
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import guards, jumps_further_in
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, jumps_further_in
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 
 _LONGEST = 200
@@ -34,6 +37,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
+    mine = [p for p in mine if not is_settled(case, p.guard, p.file)]
     return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
 
 
@@ -91,6 +95,47 @@ def sent_for_others(case: Case, waiter: Activity, peer: int) -> Stack:
                 return ()
             found.setdefault(_lines(way[:1]), way)
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def issued_further_on(case: Case, waiter: Activity, peer: int) -> Stack:
+    """The stack of the first message like the awaited one that others have issued to the same rank from lines to which
+    the peer, which has left the loop of its last such message, has never come; () where there is none.
+
+    Example: ranks 1 and 2 send batches to rank 0 in a loop and a stop mark in `finish()` after it; rank 2 is in the
+    barrier behind that, and only rank 1 has sent its mark → rank 1's stack in `finish()`.
+    """
+    way = "send" if waiter.kind == ActivityKind.RECV else "recv"
+    issued: dict[int, list[Stack]] = {}
+    for rank, each in case.ranks.items():
+        journal = each.journal
+        for message in journal.point_to_points if journal is not None else ():
+            if journal is not None and message.peer == waiter.rank and message_way(message.op) == way:
+                issued.setdefault(rank, []).append(journal.stack(message.stack))
+    mine = issued.pop(peer, [])
+    if not mine or loop_left(case, mine[-1], peer) is None:
+        return ()
+    known, last = {_lines(user_stack(stack)) for stack in mine}, _lines(user_stack(mine[-1]))
+    for stacks in issued.values():
+        ways = [_lines(user_stack(stack)) for stack in stacks]
+        further = [stack for stack, way in zip(stacks, ways, strict=True) if way not in known]
+        if last in ways and further:
+            return further[0]
+    return ()
+
+
+def between(case: Case, stack: Stack, peer: int) -> list[Condition]:
+    """The conditions in the functions of the stack that the peer is not in, by which these can end before its line; the
+    nearest to it first. Those on the rank are none."""
+    inside = {(frame.file, plain(frame.function)) for frame in case.activities[peer].stack}
+    found: dict[Condition, None] = {}
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is None or (frame.file, plain(frame.function)) in inside:
+            break
+        for guard in reversed(guards(tree, frame.line)):
+            if guard.kind in CONDITIONS and not any(is_rank_name(name) for name in guard.names):
+                found[Condition(guard.condition, frame.file, guard.line)] = None
+    return list(found)[:_MOST]
 
 
 def chosen_there(case: Case, stack: Stack) -> Condition | None:

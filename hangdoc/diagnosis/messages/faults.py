@@ -202,12 +202,19 @@ def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """``rank`` once left out, at ``frame``, the message that it had always passed to or from ``peer`` there."""
+    """``rank`` once left out, at ``frame``, the message that it had always passed to or from ``peer`` there, or several
+    of them: ``fewer``."""
 
     rank: int
     peer: int
     op: str
     stack: Stack
+    fewer: int = 1
+
+    @property
+    def told(self) -> str:
+        """`skipped this send once`, `made 2 sends fewer this time`."""
+        return f"skipped this {self.op} once" if self.fewer == 1 else f"made {self.fewer} {self.op}s fewer this time"
 
     @property
     def frame(self) -> Frame | None:

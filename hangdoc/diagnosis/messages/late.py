@@ -88,9 +88,9 @@ def _left_out_for(case: Case, waiter: int) -> LeftOut | None:
     steps = [step for _, step in sorted(events, key=lambda event: event[0])]
     here = steps[-1] if steps else None
     marks = [mark for mark in dict.fromkeys(steps) if mark not in (_MESSAGE, here)]
-    if not wanted or not any(_is_left_out_once(steps, mark, here) for mark in marks[:_MOST_MARKS]):
-        return None
-    return LeftOut(peer, waiter, wanted[-1].op, journal.stack(wanted[-1].stack))
+    by_mark = (_is_left_out_once(steps, mark, here) for mark in marks[:_MOST_MARKS])
+    fewer = (1 if any(by_mark) else _fewer_now(steps, here)) if wanted else 0
+    return LeftOut(peer, waiter, wanted[-1].op, journal.stack(wanted[-1].stack), fewer) if fewer else None
 
 
 def _is_left_out_once(steps: list[Hashable], mark: Hashable, here: Hashable) -> bool:
@@ -111,6 +111,23 @@ def _is_left_out_once(steps: list[Hashable], mark: Hashable, here: Hashable) -> 
     often = Counter(rounds)
     odd = [each for each, count in often.items() if count == 1 and _one_less(each, often)]
     return len(odd) == 1 and sum(often.values()) > _FEWEST_ROUNDS
+
+
+def _fewer_now(steps: list[Hashable], here: Hashable) -> int:
+    """How many messages fewer came before the call ``here`` this time, where equally many came before each other one; 0
+    where none are missing, or the way is not known.
+
+    Example, c the call: S S c | S S c | S S c | S c → 1.
+    """
+    counts = [0]
+    for step in steps:
+        if step == here:
+            counts.append(0)
+        elif step == _MESSAGE:
+            counts[-1] += 1
+    *before, now = counts[:-1]  # nothing comes after the call that the rank is in
+    known = len(before) >= _FEWEST_ROUNDS and len(set(before)) == 1
+    return max(0, before[0] - now) if known else 0
 
 
 def _one_less(each: tuple[Hashable, ...], often: Counter[tuple[Hashable, ...]]) -> bool:

@@ -4,7 +4,7 @@ all ranks share: where to look, if stacks alone show that the ranks parted earli
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
@@ -28,7 +28,7 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
     return sorted(found, key=lambda condition: not found[condition])
 
 
-def conditions_of_sending(sources: Sources, calls: tuple[str, ...]) -> list[Condition]:
+def conditions_of_sending(sources: Sources, calls: Iterable[str]) -> list[Condition]:
     """The user's conditions on the way to the program's calls of these names, a message's, that need not be alike on
     all ranks and do not ask for the rank.
 
@@ -41,15 +41,17 @@ def _on_the_way(sources: Sources, wanted: set[str]) -> dict[Condition, bool]:
     """Condition on the way to calls of these names, or of the functions that make them → whether it asks for the
     rank."""
     found: dict[Condition, bool] = {}
+    messages = wanted
     for _ in range(_DEEPEST):
         callers: set[str] = set()
-        for file, function, call in _calls(sources, wanted):
+        for file, function, call in (*_calls(sources, wanted), *_prepared(sources, messages)):
             callers.add(function.name)
             for guard in guards(function, call.lineno):
                 tested = set(guard.names) - _counting(function, call.lineno)
                 if guard.kind in CONDITIONS and tested and not _is_setting(function, guard):
                     found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
+        messages = set()
     return found
 
 
@@ -98,12 +100,23 @@ def _is_setting(function: ast.AST, guard: Guard) -> bool:
     tests = [getattr(n, "test", n) for n in ast.walk(function) if getattr(n, "lineno", 0) == guard.line]
     if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for test in tests for n in ast.walk(test)):
         return True
-    settings = bool(guard.names) and all(pattern("job_setting").search(name) for name in guard.names)
-    return settings or is_alike(guard.condition)
+    settings = [name for name in guard.names if pattern("job_setting").search(name)]
+    rest = guard.condition
+    for name in settings:  # what is compared with a setting need not be alike
+        rest = rest.replace(name, "")
+    return (bool(settings) and len(settings) == len(guard.names)) or is_alike(rest)
 
 
 def _counting(function: ast.AST, line: int) -> set[str]:
     return {name for guard in guards(function, line) for name in guard.rounds}
+
+
+def _prepared(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:
+    """The same of what is prepared for one of these: `P2POp(dist.isend, block, 1)`."""
+    for each in _calls(sources, set(names("prepares_message"))) if wanted else ():
+        given = [k.value for k in each[2].keywords if k.arg == "op"] or each[2].args[:1]
+        if {last_name(node) for op in given for node in ast.walk(op)} & wanted:
+            yield each
 
 
 def _calls(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:

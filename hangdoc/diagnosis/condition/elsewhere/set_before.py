@@ -240,8 +240,11 @@ class _Walk:
         name = f"{last_name(value.func)}()" if isinstance(value, ast.Call) else text_of(value)
         common = _common([each for each in found if each.at.function is at.function])
         further: list[tuple[Place, ast.expr, int, bool, int]] = []
-        for each in found:
-            guard = self._around(each, common if each.at.function is at.function else set())
+        for setting in found:
+            each, guard = setting, self._around(setting, common if setting.at.function is at.function else set())
+            if guard is None and (calling := _by_its_call(self.sources, setting)) is not None:
+                guard = self._around(calling, set())
+                each = calling if guard is not None else setting
             if counts and each.how in _HANDED_ON:
                 guard = None
             function = getattr(each.at.function, "name", "")
@@ -302,6 +305,23 @@ class _Walk:
             ):
                 return guard
         return None
+
+
+def _by_its_call(sources: Sources, setting: Setting) -> Setting | None:
+    """A constant that a method sets under no condition, as set by the only call of that method; None where it is
+    another setting, or there are other calls.
+
+    Example: `def forget(self): ⏎ self.shape = None`, and `if stale: ⏎ channel.forget()` → that call.
+    """
+    function = setting.at.function
+    name = getattr(function, "name", "")
+    if not isinstance(setting.value, ast.Constant) or setting.how != "set" or not name or name.startswith("__"):
+        return None
+    calls = [each for each in sources.user_calls(name) if each.function is not function]
+    if len(calls) != 1 or len(sources.user_definitions(name)) != 1:
+        return None
+    at = Place(calls[0].file, calls[0].tree, calls[0].function)
+    return replace(setting, at=at, node=calls[0].call, target=None)
 
 
 def _gone_over(setting: Setting) -> ast.expr | None:

@@ -1,0 +1,64 @@
+"""HD202: a message is there under one tag, and expected under another.
+
+Either the tag is wrong, and what it was computed from decides; or the two lines never pass a message to each other, and
+one rank has left out the message that the other one awaits, or awaits one that is not due. Example: rank 1 sends the
+data with tag 200, and rank 2 waits for the header with tag 100, which rank 1 sends `if shape != self.announced:`.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.deciding import subject_of
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.unmatched import left_out
+from hangdoc.diagnosis.condition.matching_message import matching, tag_set_by
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.messages.faults import TagMismatch
+from hangdoc.model.message import Joined, Message, conditions_in, joined, sentence
+
+_MOST_SETTINGS = 2
+"""Reasons for a tag that are told; chosen by hand."""
+
+
+@cause("HD202", explains=TagMismatch, order=240)
+def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
+    """HD202: the message is there, under another tag."""
+    found = blame.found
+    receiver = case.activities[found.receiver]
+    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
+    partner = matching(case, receiver, found.sender)
+    apart = partner is not None and not partner.issues(found.frame)
+    said = left_out(case, receiver, found.sender, partner) if apart and partner is not None else _computed(case, found)
+    fix: Message = "use one tag for the message on both sides"
+    if apart and any(conditions_in(said)):
+        fix = "let both ranks decide alike whether the message with that tag is passed"
+    cited = list(dict.fromkeys(conditions_in(said)))
+    return Finding(
+        "HD202",
+        sentence(
+            [
+                [f"rank {found.sender} sends to rank {found.receiver} with tag {found.sent}", at(found.frame)],
+                [f", and rank {found.receiver} waits for tag {found.wanted} at ", place(receiver.where)],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
+            *said,
+        ),
+        fix,
+        decided_at=cited[0] if cited else None,
+        or_at=cited[1] if apart and len(cited) > 1 else None,
+    )
+
+
+def _computed(case: Case, found: TagMismatch) -> list[Message]:
+    """Clauses on what the tag was computed from, on the rank that strayed; on either, where both did."""
+    awaits = case.activities[found.receiver].where
+    lines = {found.sender: found.frame, found.receiver: awaits}
+    ranks = [found.strayed] if found.strayed is not None else list(lines)
+    answers = [each for rank in ranks for each in tag_set_by(case.sources, lines[rank])]
+    told = list(dict.fromkeys(answers))[:_MOST_SETTINGS]
+    return [[subject_of(answer), Joined(answer.tests, " and ")] for answer in told]

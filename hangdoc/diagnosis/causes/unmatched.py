@@ -1,0 +1,108 @@
+"""What is said of a message that one rank awaits and the other one has not issued: under what either does so.
+
+Example: rank 2 awaits a header under `if self.shape is None:`, and rank 1 sends it under `if shape != self.announced:`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from hangdoc.diagnosis.causes.phrases import place
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
+from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.written import written_under
+from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
+from hangdoc.diagnosis.condition.ways_past import ways_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.evaluate import test_at
+from hangdoc.diagnosis.source.syntax import holds, names_in
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Condition, Joined, Message, Values
+from hangdoc.model.process import Frame, Stack
+
+_MOST = 2
+"""Conditions that are named; chosen by hand: a longer list helps nobody."""
+
+
+def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list[Message]:
+    """Clauses on the conditions under which the peer issues what the waiter awaits, and on those by which the waiter
+    awaits it; none on the rank."""
+    given = by_evidence(case, ways_past(case, partner.stack)[0], peer)
+    line = place(user_stack(partner.stack)[0])
+    clauses: list[Message] = []
+    if given and has_gone_past(case, partner.stack, peer):
+        past: Message = [f"rank {peer} has gone past the {partner.op} that rank {waiter.rank} awaits, at "]
+        clauses.append([past, line, ", under ", Joined(given, " and ")])
+    elif given:
+        who = f"rank {peer}" if partner.rank == peer else "other ranks"
+        issued: Message = [f"what rank {waiter.rank} awaits was issued before, by {who}, at "]
+        clauses.append([issued, line, ", under ", Joined(given, " and ")])
+    return [*clauses, *awaited_under(case, waiter)]
+
+
+def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
+    """The conditions, first those under which the rank alone has been by what it ran, left behind or wrote; more than
+    two of them only where that is known of none.
+
+    Example: `if len(batch) == n:` and `if self.failures > 2:`, under which rank 2 alone has logged something → the
+    latter first.
+    """
+    others = tuple(sorted(case.seen - {rank}))
+    if len(conditions) < 2 or not others:
+        return conditions
+    left = (*left_behind(case, ((rank,), others)), *ran_alone(case, ((rank,), others)))
+    seen = {(each.file, each.guard.line) for each in left if each.side == 0}
+    stacks = [case.activities[rank].stack] if case.activities[rank].stack else []
+    written = written_under(case.sources, case.job.written, stacks, (rank,), others) if case.job.written else []
+    seen |= {(each.condition.file, each.condition.line) for each in written}
+    first = [each for each in conditions if (each.file, each.line) in seen]
+    kept = [*first, *(each for each in conditions if each not in first)]
+    return kept[: max(_MOST, len(first))] if first else kept
+
+
+def awaited_under(case: Case, waiter: Activity) -> list[Message]:
+    """A clause on the conditions under which the rank waits for its message, and what it shows of them."""
+    told = [[each, _values(case, each, waiter.rank)] for each in ways_past(case, waiter.stack)[0]]
+    return [[f"rank {waiter.rank} awaits it under ", Joined(told, " and ")]] if told else []
+
+
+def _values(case: Case, condition: Condition, rank: int) -> Message:
+    """' (self.shape = None on rank 2)' for each name of the condition that the rank shows."""
+    tree = case.sources.function(condition.file, condition.line)
+    function = next((f.function for f in case.activities[rank].stack if _is_in(case, f, condition)), "")
+    test = test_at(tree, condition.line)
+    known = {name: case.values.of(condition.file, function, name) for name in names_in(test)} if test else {}
+    shown: list[Message] = [
+        [f"{name} = ", Values({rank: values[rank]}, " | ")] for name, values in known.items() if rank in values
+    ]
+    return [" (", Joined(shown, ", "), ")"] if shown else ""
+
+
+def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
+    return frame.file == condition.file and case.sources.function(frame.file, frame.line) is case.sources.function(
+        condition.file, condition.line
+    )
+
+
+def of_partner(case: Case, waiter: Activity) -> list[Condition]:
+    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
+    partner = "sends_message" if waiter.kind == ActivityKind.RECV else "receives_message"
+    found = conditions_of_sending(case.sources, names(partner))
+    return [each for each in found if not _is_around(case, each, waiter.stack)]
+
+
+def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
+    """True if the stack is in an arm of the condition: in its other one, where its rank has another part to play.
+
+    Example: rank 3 is in `role.learn()` of `if isinstance(role, Teacher): ⏎ role.serve() ⏎ else: ⏎ role.learn()`.
+    """
+    trees = ((frame, case.sources.function(frame.file, frame.line)) for frame in stack if frame.file == condition.file)
+    return any(
+        isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
+        for frame, tree in trees
+        for node in (ast.walk(tree) if tree is not None else ())
+    )

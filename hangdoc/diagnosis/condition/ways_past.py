@@ -1,0 +1,110 @@
+"""By which conditions a rank can have gone past a line that issues messages, as the source around it says."""
+
+from __future__ import annotations
+
+import ast
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
+from hangdoc.diagnosis.source.loops import ways_out
+from hangdoc.diagnosis.source.queries import sets_attribute
+from hangdoc.model.asked import answers_to
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Stack
+
+
+def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
+    """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
+    the rank got past the message. The two nearest to it, and the first two."""
+    on_the_way: list[Condition] = []
+    alike: set[Condition] = set()
+    prepared = prepared_at(case.sources, stack)
+    for frame in (*prepared, *user_stack(stack)):
+        tree = case.sources.function(frame.file, frame.line)
+        found = guards(tree, frame.line) if tree is not None else []
+        loops = [g for g in found if g.kind == "loop"]
+        inner = found[found.index(loops[-1]) + 1 :] if loops else found
+        inner += jumps_further_in(tree, frame.line, loops[-1].span if loops else None) if tree is not None else []
+        mine = [_cited(g, frame.file) for g in inner if _may_differ(g) and not is_settled(case, g, frame.file)]
+        alike |= {_cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
+        on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
+        if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
+            out = ways_out(tree, loops[-1].line) if tree is not None else []
+            left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
+            # What goes alike in each round decides nothing, where anything else is on the way.
+            return ([each for each in on_the_way if each not in alike] or on_the_way)[-2:], left[:2]
+    return [], []
+
+
+def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
+    """The innermost loop around the line that issues the messages, which the rank has left: it may have had fewer
+    rounds than its peer awaits. None where the rank is still in it.
+
+    Example: `for group in self.kept(version): ⏎ dist.send(group, 1)`, and the rank is in the broadcast after it.
+    """
+    for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        if loops:
+            within = any(f.file == frame.file and loops[-1].holds(f.line) for f in case.activities[rank].stack)
+            return None if within else _cited(loops[-1], frame.file)
+    return None
+
+
+def _may_differ(guard: Guard) -> bool:
+    """True if the guard can go another way in another round; a test of the rank itself always goes the same way.
+
+    Not one that tests more: `if rank == 1 and step == 5:` does not.
+    """
+    of_the_rank = any(is_rank_name(name) for name in guard.names) and " and " not in guard.condition
+    return guard.kind in (*CONDITIONS, "try") and not of_the_rank
+
+
+def is_settled(case: Case, guard: Guard, file: str) -> bool:
+    """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
+    the rank has passed the message by it before. Example: `if not self.last:`."""
+    if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
+        return False
+    last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
+    return len(last) == len(guard.names) and _stay_as_made(case, last, file)
+
+
+def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
+    """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
+    trees = [tree for _, tree in case.sources.trees(file)]
+    asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
+    parts = [part for function in asked for statement in function.body for part in ast.walk(statement)]
+    by = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    return not (
+        any(isinstance(part, ast.Call) for part in parts)
+        or any(sets_attribute(tree, name) for tree in trees for name in attributes | by)
+        or any(answers_to(function, called=False) for name in by for _, function in case.sources.functions(name))
+    )
+
+
+def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
+    """True if the guard tests the number of the round, or attributes of any object that are set when it is made.
+
+    Examples: `if m >= warmup:` and `if m + 1 < self.world:` in `for m in range(n):`, `if not self.stage.first:`.
+    """
+    if "(" in guard.condition or not guard.names:
+        return False
+    if any(name in loop.rounds for loop in loops for name in guard.names):
+        return all("." not in name or _is_of_the_job(case, name, file) for name in guard.names)
+    last = {name.rpartition(".")[2] for name in guard.names}
+    return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
+
+
+def _is_of_the_job(case: Case, name: str, file: str) -> bool:
+    """True for a setting, the number of ranks, and for what an object got when it was made: `self.world`."""
+    if pattern("job_setting").search(name) or pattern("count_of_ranks").search(name):
+        return True
+    return name.count(".") == 1 and _stay_as_made(case, {name.rpartition(".")[2]}, file)
+
+
+def _cited(guard: Guard, file: str) -> Condition:
+    return Condition(guard.condition, file, guard.line)
