@@ -78,12 +78,12 @@ def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
 @cause("HD102", "HD505", explains=MissingRequest, order=86)
 def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     """HD505: the function that ranks called answers only when all of them have called it, and one has not. HD102 where
-    no thread waits in that function any more, and the one has left the loop in which the others call it."""
+    that one has left the loop in which the others call it."""
     found, called = blame.found, blame.found.called
     culprits, waiting = blame.culprits, found.waiting
     first = case.activities[waiting[0]]
     loop = found.branch_point if found.branch_point is not None and found.branch_point.uneven else None
-    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None and found.chain is None else []
+    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None else []
     held: Message = ", which no thread runs any more: it answers after a further call; "
     if found.chain is not None:
         asked = found.chain.last
@@ -96,7 +96,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         else ""
     )
     return Finding(
-        "HD102" if loop is not None and found.chain is None else "HD505",
+        "HD102" if loop is not None else "HD505",
         sentence(
             [
                 [Does(waiting, "waits", "wait"), " at ", place(first.where), f" for the answer of {called}()", held],

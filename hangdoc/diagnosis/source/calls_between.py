@@ -20,9 +20,9 @@ def receiver_of(where: Frame, method: str, sources: Sources) -> str:
 def would_end(frame: Frame, name: str, methods: Collection[str], sources: Sources, *, ever: bool = False) -> bool:
     """True if the function of ``frame`` can still call one of these methods of an object whose name ends as ``name``.
 
-    Only what follows the frame's line, or lies in one loop with it, is still to come. Example: at line 3 of
-    `box.put(1)`, `while True:`, `box.get()` → get can, put cannot. ``name`` '': of any object. ``ever``: what it has
-    called already counts, too.
+    Only what follows the frame's line, or lies in one loop with it, is still to come; the other arm of an `if` follows
+    its first one in the file only. Example: at line 3 of `box.put(1)`, `while True:`, `box.get()` → get can, put
+    cannot. ``name`` '': of any object. ``ever``: what it has called already counts, too, and what others call of it.
     """
     tree = sources.function(frame.file, frame.line)
     if tree is None:
@@ -34,9 +34,20 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in methods
         and (not last or dotted(call.func.value).rpartition(".")[2] == last)
-        and (ever or call.lineno >= frame.line or any(holds(loop, call.lineno) for loop in loops))
+        and (ever or _follows(tree, frame.line, call.lineno) or any(holds(loop, call.lineno) for loop in loops))
         for call in ast.walk(tree)
     )
+
+
+def _follows(tree: ast.AST, line: int, later: int) -> bool:
+    """True if ``later`` may run after ``line`` without another round: further down, and not in the other arm of an
+    `if` that holds both."""
+    arms = [node for node in ast.walk(tree) if isinstance(node, ast.If) and holds(node, line) and holds(node, later)]
+    return later >= line and not any(_in_suite(node.body, line) and _in_suite(node.orelse, later) for node in arms)
+
+
+def _in_suite(suite: list[ast.stmt], line: int) -> bool:
+    return any(holds(statement, line) for statement in suite)
 
 
 def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> list[Frame]:

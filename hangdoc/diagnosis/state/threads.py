@@ -287,7 +287,13 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
     waits = _object(node, sources)
     if waits is None or waits[1] == _MET:
         return None  # who stands at a barrier ends no wait: one more has to come
-    return _only([t for t in others if any(would_end(f, *waits, sources) for f in user_stack(t.frames))])
+    # Who stands at the same line waits for the same call of somebody else, whatever it does after its wait.
+    beside = [thread for thread in others if _place(user_stack(thread.frames)[0]) != _place(where)]
+    return _only([t for t in beside if any(would_end(f, *waits, sources) for f in user_stack(t.frames))])
+
+
+def _place(frame: Frame) -> tuple[str, int]:
+    return frame.file, frame.line
 
 
 def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:

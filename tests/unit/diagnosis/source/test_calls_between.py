@@ -52,6 +52,20 @@ def test_only_what_is_still_to_come_ends_a_wait(line: int, name: str, methods: t
     assert would_end(Frame(FILE, line, "feed"), name, methods, SOURCES) is can
 
 
+def test_the_other_arm_does_not_follow() -> None:
+    push = """\
+def push(self):
+    if len(self.grads) < 3:
+        self.changed.wait()
+    else:
+        self.changed.notify_all()
+"""
+    waits = Frame(FILE, 3, "push")
+    sources = Sources((SourceText(FILE, "push", 1, push),))
+    assert not would_end(waits, "self.changed", ("notify_all",), sources)
+    assert would_end(waits, "self.changed", ("notify_all",), sources, ever=True)
+
+
 def test_what_was_called_may_count_as_well() -> None:
     assert would_end(Frame(FILE, 5, "feed"), "jobs", ("put",), SOURCES, ever=True)
 
