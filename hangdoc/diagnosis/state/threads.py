@@ -208,8 +208,9 @@ class Threads:
             if handler.rank != node.rank
             and (not called or plain(user_stack(handler.thread.frames)[-1].function) == called)
         ]
-        # Several that stand at one line wait for the same.
-        alike = len({(handler.rank, handler.where) for handler in found}) == 1
+        # Several that stand at one line wait for the same; on several ranks, if they have all called on.
+        calling_on = all(_kind(handler.thread) == ActivityKind.REMOTE_CALL for handler in found)
+        alike = len({(0 if calling_on else handler.rank, _place(handler.where)) for handler in found}) == 1
         return found[0] if alike else None
 
     def _behind(self, node: Node, file: OpenFile) -> tuple[Node | None, bool]:
@@ -292,8 +293,8 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
     return _only([t for t in beside if any(would_end(f, *waits, sources) for f in user_stack(t.frames))])
 
 
-def _place(frame: Frame) -> tuple[str, int]:
-    return frame.file, frame.line
+def _place(frame: Frame | None) -> tuple[str, int] | None:
+    return (frame.file, frame.line) if frame is not None else None
 
 
 def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
