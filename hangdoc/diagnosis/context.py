@@ -220,7 +220,7 @@ class Case:
         """
         if activity.reason != WaitReason.UNKNOWN or activity.where is None:
             return activity
-        if remote_function(activity.where, self.sources):
+        if self.sources.user_definitions(remote_function(activity.where, self.sources)):
             return replace(activity, kind=ActivityKind.REMOTE_CALL, text=_ANSWER, reason=None)
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and any(call in line for call in names("wait_call"))

@@ -11,6 +11,9 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds
 from hangdoc.model.process import Frame
 
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
+
 
 def receiver_of(where: Frame, method: str, sources: Sources) -> str:
     """What a method is called on at the line, 'self.jobs' of `self.jobs.put(data)`; '' where the line has no such
@@ -76,7 +79,44 @@ def remote_function(where: Frame | None, sources: Sources) -> str:
     `wait_all(futures)` after `futures = [rpc_async("ps", update) for …]` → the same; `rref.rpc_sync().arrive()` →
     'arrive'.
     """
-    return _passed(where, _Calls(names("remote_call"), 1, names("remote_wait"), names("remote_wait_all")), sources)
+    return _passed(where, _remote(), sources)
+
+
+def requests(sources: Sources) -> dict[str, list[Frame]]:
+    """Function that ranks call on others → the lines that call it."""
+    found: dict[str, set[Frame]] = {}
+    for file, tree in sources.user_trees():
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and (name := _remote().handed_by(call)):
+                found.setdefault(name, set()).add(Frame(file, call.lineno, function_name(tree, call.lineno)))
+    return {name: sorted(places, key=lambda at: (at.file, at.line)) for name, places in found.items()}
+
+
+def ending_requests(name: str, methods: Collection[str], sources: Sources) -> tuple[str, ...]:
+    """The functions that ranks call on others, and by which alone a wait on the object can end; () where other code
+    may end it as well.
+
+    Example: `self.updated.notify_all()` stands in `Server.push()` alone, which `push()` calls, and
+    `rpc_async("ps", push)` calls that → ('push',).
+    """
+    requested = requests(sources).keys()
+    found: set[str] = set()
+    for place in places_of_methods(name, methods, sources) if requested else ():
+        run_by = {place.function}
+        for _ in range(_DEEPEST):
+            callers = [sources.user_calls(function) for function in run_by - requested]
+            if not all(callers):
+                return ()  # something that is not seen calls it
+            inner = {getattr(each.function, "name", "<module>") for calls in callers for each in calls}
+            run_by = (run_by & requested) | inner
+        if not run_by <= requested:
+            return ()
+        found |= run_by
+    return tuple(sorted(found))
+
+
+def _remote() -> _Calls:
+    return _Calls(names("remote_call"), 1, names("remote_wait"), names("remote_wait_all"))
 
 
 def task_function(where: Frame | None, sources: Sources) -> str:
@@ -97,14 +137,16 @@ class _Calls:
 
     def handed_on(self, node: ast.AST) -> str:
         """The name of the function that the last such call in the node hands on; '' where there is none."""
-        found = ""
-        for call in ast.walk(node):
-            if isinstance(call, ast.Call):
-                handed = _last(call.func) in self.functions and len(call.args) > self.at
-                proxy = call.func.value if isinstance(call.func, ast.Attribute) else None
-                of_proxy = isinstance(proxy, ast.Call) and _method(proxy) in self.functions and not proxy.args
-                found = (_last(call.args[self.at]) if handed else _method(call) if of_proxy else "") or found
-        return found
+        handed = [self.handed_by(call) for call in ast.walk(node) if isinstance(call, ast.Call)]
+        return next((name for name in reversed(handed) if name), "")
+
+    def handed_by(self, call: ast.Call) -> str:
+        """The name of the function that this call hands on, or that it calls through a proxy."""
+        if _last(call.func) in self.functions and len(call.args) > self.at:
+            return _last(call.args[self.at])
+        proxy = call.func.value if isinstance(call.func, ast.Attribute) else None
+        of_proxy = isinstance(proxy, ast.Call) and _method(proxy) in self.functions and not proxy.args
+        return _method(call) if of_proxy else ""
 
     def waits_on(self, call: ast.Call) -> ast.AST | None:
         """What the call waits for: `f` of `f.wait()`, `futures` of `wait_all(futures)`; None for any other call."""
