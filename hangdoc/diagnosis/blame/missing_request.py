@@ -25,7 +25,7 @@ from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Thread
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
@@ -52,6 +52,53 @@ class NoFurtherRequest(Explanation):
     chain: Chain
     places: tuple[Frame, ...]
     left_out: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask(Explanation):
+    """Threads of ``waiting``, which run a function for another rank, wait ``at`` a line for the answer to a call that
+    takes one more; on the culprits that function has made the call before, and has ended.
+
+    Example: rank 0 has called play() on three actors, which meet after each episode in arrive() on rank 0; actor 3 has
+    left its episodes, and its play() has ended.
+    """
+
+    waiting: tuple[int, ...]
+    chain: Chain
+    at: Frame
+
+
+def ended_task(case: Case) -> Blame[EndedTask] | None:
+    """The blame of the ranks on which a function that others still run has ended. None where any rank may go on."""
+    chain = next((chain for _, chain in sorted(case.chains.items()) if _leads_through_a_task(chain)), None)
+    at = chain.hops[-2].node.where if chain is not None else None
+    if chain is None or at is None or case.hidden or not case.graph.stuck >= case.seen:
+        return None
+    tasks = {rank: [t for t in _threads(case, rank) if runs_remote_call(t)] for rank in sorted(case.seen)}
+    places = {r: {(f.file, f.line) for t in found for f in user_stack(t.frames)[:1]} for r, found in tasks.items()}
+    waiting = tuple(rank for rank, lines in places.items() if (at.file, at.line) in lines)
+    absent = tuple(r for r, found in tasks.items() if not found and case.ran.has(r, at.file, at.line))
+    if not absent or len(absent) > len(waiting):
+        return None
+    called = plain(user_stack(chain.last.thread.frames)[-1].function)
+    sure = f"{called}() waits for a further call, and of those that made it, {ranks_text(absent)} alone ended"
+    proved = chain.last.thread.wakes_in is None
+    found = EndedTask(waiting, chain, at)
+    if len(absent) == len(waiting):
+        return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or the others made one too many")
+    return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _leads_through_a_task(chain: Chain) -> bool:
+    """True if a thread that runs another rank's call waits for a request, as the last but one of the chain."""
+    if chain.end is not End.REQUEST or chain.asked or len(chain.hops) < 3:
+        return False
+    return runs_remote_call(chain.hops[-2].node.thread) and runs_remote_call(chain.last.thread)
+
+
+def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
+    process = case.ranks[rank].process
+    return process.last.threads if process is not None and process.last is not None else ()
 
 
 def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.missing_request import MissingRequest, NoFurtherRequest
+from hangdoc.diagnosis.blame.missing_request import EndedTask, MissingRequest, NoFurtherRequest
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -10,6 +10,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import cited, line_of, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
+from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
@@ -163,6 +164,38 @@ def nothing_more_to_take(case: Case, blame: Blame[NoFurtherRequest]) -> Finding:
         f"let {asked}() be called once for each answer of {called}() that is waited for (an end mark for each rank "
         "that asks), or let it answer that nothing more comes",
         decided_at=next(iter((under or loops)[-1:]), None),
+    )
+
+
+@cause("HD102", "HD505", explains=EndedTask, order=88)
+def left_the_task(case: Case, blame: Blame[EndedTask]) -> Finding:
+    """HD102: of the functions that a rank has called on several others, and that meet in a call of a further one, one
+    has left the loop of these calls; HD505 where there is no loop."""
+    found, culprits = blame.found, blame.culprits
+    server, task = found.chain.last, plain(user_stack(found.chain.hops[-2].node.thread.frames)[-1].function)
+    called = plain(user_stack(server.thread.frames)[-1].function)
+    loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
+    out = leading_out(case.sources, found.at)[:_MOST_DROPPED]
+    return Finding(
+        "HD102" if loops else "HD505",
+        sentence(
+            [
+                [f"{task}(), which runs on ", Ranks(found.waiting), ", waits at ", place(found.at)],
+                [f" for the answer of {called}() from rank {server.rank}, which waits at ", place(server.where)],
+                [" for a further call; on ", Ranks(culprits), f" {task}() has ended"],
+            ],
+            where_they_wait(case, tuple(sorted(case.activities))),
+        ),
+        joined(
+            f"{called}() answers only when all have called it",
+            [Joined(loops, " and "), " goes on on ", Ranks(found.waiting), " and has ended on ", Ranks(culprits)]
+            if loops
+            else "",
+            [Joined(out, " or "), " leads out of it"] if loops and out else "",
+        ),
+        f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
+        "it answer without those that are done",
+        decided_at=next(iter(out or loops), None),
     )
 
 
