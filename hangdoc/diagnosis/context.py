@@ -16,7 +16,7 @@ from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.calls_between import task_function
+from hangdoc.diagnosis.source.calls_between import remote_function, task_function
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
@@ -78,6 +78,7 @@ def _place(thread: Thread) -> Hashable:
 
 
 _UNNAMED = "asynchronous call"
+_ANSWER = "waiting for the answer of a call on another rank"
 
 
 @dataclass(frozen=True)
@@ -212,12 +213,15 @@ class Case:
         }
 
     def _awaiting(self, activity: Activity) -> Activity:
-        """``activity`` as a collective, if it is a native wait of unknown reason at a line that calls ``.wait()``.
+        """``activity`` as a remote call, or as a collective, if it is a native wait of unknown reason at a line that
+        waits for a function on another rank, or that calls ``.wait()``.
 
         Locks, events and processes wait in Python frames, so a native wait there belongs to an asynchronous call.
         """
         if activity.reason != WaitReason.UNKNOWN or activity.where is None:
             return activity
+        if self.sources.user_definitions(remote_function(activity.where, self.sources)):
+            return replace(activity, kind=ActivityKind.REMOTE_CALL, text=_ANSWER, reason=None)
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and any(call in line for call in names("wait_call"))
         return (

@@ -32,7 +32,13 @@ from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.message_blame import ahead_of_its_message, odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
-from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_request
+from hangdoc.diagnosis.blame.missing_request import (
+    EndedTask,
+    MissingRequest,
+    NoFurtherRequest,
+    ended_task,
+    missing_request,
+)
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -242,10 +248,13 @@ def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
     return outside_the_schedule(inquiry.case) or left_the_exchange(inquiry.case)
 
 
-def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[ThreadWait] | None:
+def waiting_threads(
+    inquiry: Inquiry,
+) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[EndedTask] | Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
-    return asked_in_turn(inquiry.case) or missing_request(inquiry.case) or thread_wait(inquiry.case)
+    case = inquiry.case
+    return asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | Blame[KeyOfTheOtherArm] | None:

@@ -16,16 +16,16 @@ from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function
+from hangdoc.diagnosis.frames.stacks import fork, same_function, site_of, user_stack
+from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, requests
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Thread
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
@@ -40,8 +40,70 @@ class MissingRequest(Diverged):
     """From the first of them to the thread that runs the function; None where no thread does any more."""
 
 
-def missing_request(case: Case) -> Blame[MissingRequest] | None:
-    """The blame of the ranks that neither called the function nor run it, and that wait for those who did.
+@dataclass(frozen=True, slots=True)
+class NoFurtherRequest(Explanation):
+    """``waiting`` called a function whose answer takes a call of another one, which the culprits alone make, at
+    ``places``, and will not make again. ``left_out``: lines that make it too, and that no rank has run.
+
+    Example: takers call next_task(), which waits on a queue; only the planner calls file_task(), which fills it.
+    """
+
+    waiting: tuple[int, ...]
+    chain: Chain
+    places: tuple[Frame, ...]
+    left_out: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask(Explanation):
+    """Threads of ``waiting``, which run a function for another rank, wait ``at`` a line for the answer to a call that
+    takes one more; on the culprits that function has made the call before, and has ended.
+
+    Example: rank 0 has called play() on three actors, which meet after each episode in arrive() on rank 0; actor 3 has
+    left its episodes, and its play() has ended.
+    """
+
+    waiting: tuple[int, ...]
+    chain: Chain
+    at: Frame
+
+
+def ended_task(case: Case) -> Blame[EndedTask] | None:
+    """The blame of the ranks on which a function that others still run has ended. None where any rank may go on."""
+    chain = next((chain for _, chain in sorted(case.chains.items()) if _leads_through_a_task(chain)), None)
+    at = chain.hops[-2].node.where if chain is not None else None
+    if chain is None or at is None or case.hidden or not case.graph.stuck >= case.seen:
+        return None
+    tasks = {rank: [t for t in _threads(case, rank) if runs_remote_call(t)] for rank in sorted(case.seen)}
+    places = {r: {(f.file, f.line) for t in found for f in user_stack(t.frames)[:1]} for r, found in tasks.items()}
+    waiting = tuple(rank for rank, lines in places.items() if (at.file, at.line) in lines)
+    absent = tuple(r for r, found in tasks.items() if not found and case.ran.has(r, at.file, at.line))
+    if not absent or len(absent) > len(waiting):
+        return None
+    called = plain(user_stack(chain.last.thread.frames)[-1].function)
+    sure = f"{called}() waits for a further call, and of those that made it, {ranks_text(absent)} alone ended"
+    proved = chain.last.thread.wakes_in is None
+    found = EndedTask(waiting, chain, at)
+    if len(absent) == len(waiting):
+        return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or the others made one too many")
+    return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _leads_through_a_task(chain: Chain) -> bool:
+    """True if a thread that runs another rank's call waits for a request, as the last but one of the chain."""
+    if chain.end is not End.REQUEST or chain.asked or len(chain.hops) < 3:
+        return False
+    return runs_remote_call(chain.hops[-2].node.thread) and runs_remote_call(chain.last.thread)
+
+
+def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
+    process = case.ranks[rank].process
+    return process.last.threads if process is not None and process.last is not None else ()
+
+
+def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | None:
+    """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
+    function that waits for another one, of those that made calls of that one before.
 
     None where a rank does anything else: it may still be on its way to the call.
     """
@@ -57,14 +119,48 @@ def missing_request(case: Case) -> Blame[MissingRequest] | None:
     if case.hidden or not absent or not all(case.graph.on(r) & set(asked) for r in rest):
         return None
     called = plain(user_stack(chain.last.thread.frames)[-1].function)
+    if chain.asked:
+        makers = _makers(case, chain.asked)
+        absent = tuple(r for r in absent if r in makers)
+        if not absent or servers & makers.keys():
+            return None
+        if makers.keys().isdisjoint(waiting):
+            return _no_further_request(case, absent, waiting, chain)
     found = _found(case, absent, waiting, called, chain)
     if found is None:
         return None
     proved = chain.last.thread.wakes_in is None
-    sure = f"{called}() waits for a further call, which {ranks_text(absent)} alone could make"
+    further = f"a further call of {chain.asked[0]}()" if chain.asked else "a further call"
+    sure = f"{called}() waits for {further}, which {ranks_text(absent)} alone could make"
     if len(absent) < len(waiting):
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+
+
+def _makers(case: Case, asked: tuple[str, ...]) -> dict[int, tuple[Frame, ...]]:
+    """Rank → the lines at which it has called one of these functions on another rank."""
+    made = requests(case.sources)
+    places = [at for function in asked for at in made.get(function, ())]
+    ran = {rank: tuple(at for at in places if case.ran.has(rank, at.file, at.line)) for rank in case.seen}
+    return {rank: lines for rank, lines in ran.items() if lines}
+
+
+def _no_further_request(
+    case: Case, absent: tuple[int, ...], waiting: tuple[int, ...], chain: Chain
+) -> Blame[NoFurtherRequest]:
+    """The blame of those that alone have called the other function, all of which wait for those that need it."""
+    makers, made = _makers(case, chain.asked), requests(case.sources)
+    places = tuple(sorted({at for rank in absent for at in makers[rank]}, key=lambda at: (at.file, at.line)))
+    never = [
+        at
+        for function in chain.asked
+        for at in made[function]
+        if all(case.ran.has(rank, at.file, at.line) is False for rank in case.seen)
+    ]
+    sure = f"only {ranks_text(absent)} called {chain.asked[0]}(); or {ranks_text(waiting)} asked once too often"
+    found = NoFurtherRequest(waiting, chain, places, tuple(never))
+    proved = chain.last.thread.wakes_in is None
+    return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _found(
@@ -74,8 +170,13 @@ def _found(
     history = from_stacks(case.activities, tuple({activity.kind for activity in case.activities.values()}))
     if not history or not history[0].tokens.keys() >= {*waiting, *absent}:
         return None
-    alignment = _without_it(history[0], absent, waiting, called)
-    return MissingRequest(alignment, tuple(branch_points_of(case, alignment)), None, waiting, called, chain)
+    theirs = replace(history[0].tokens[waiting[0]][0], op=called)
+    alignment = _without_it(history[0], absent, waiting, theirs)
+    points = tuple(branch_points_of(case, alignment))
+    if chain is not None and chain.asked:
+        theirs = _at_its_request(case, theirs, chain.asked)
+        alignment = _without_it(history[0], absent, waiting, theirs)
+    return MissingRequest(alignment, points, None, waiting, called, chain)
 
 
 def _held_back(case: Case) -> Blame[MissingRequest] | None:
@@ -162,10 +263,20 @@ def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:
     return len(chain.hops) == 2 and chain.last.rank != rank and runs_remote_call(chain.last.thread)
 
 
-def _without_it(history: GroupHistory, absent: tuple[int, ...], waiting: tuple[int, ...], called: str) -> Alignment:
+def _at_its_request(case: Case, token: Token, asked: tuple[str, ...]) -> Token:
+    """``token`` as the call of the other function that would end its wait, where a function on its way makes one."""
+    made = [(name, at) for name in asked for at in requests(case.sources).get(name, ())]
+    for depth, frame in enumerate(token.stack):
+        for name, at in made:
+            if same_function(frame, at):
+                stack = (replace(frame, line=at.line), *token.stack[depth + 1 :])
+                return replace(token, op=name, stack=stack, site=site_of(stack))
+    return token
+
+
+def _without_it(history: GroupHistory, absent: tuple[int, ...], waiting: tuple[int, ...], theirs: Token) -> Alignment:
     """The repair by which the absent ranks call the function too."""
     history.members = tuple(sorted((*absent, *waiting)))
     history.tokens = {rank: history.tokens[rank] for rank in history.members}
-    theirs: Token = replace(history.tokens[waiting[0]][0], op=called)
     mine: Token = history.tokens[absent[0]][0]
     return Alignment(history, len(absent), (Gap("insert", absent, theirs, mine, theirs),), (theirs,))

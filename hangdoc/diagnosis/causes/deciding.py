@@ -23,6 +23,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
+from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
@@ -69,12 +70,38 @@ def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
             return [*_cited_truth(found[0]), " in that thread on its way there"]
     mine = case.activities[blame.culprits[0]].stack
     found = on_own_way(case, (mine, case.activities[others[0]].stack), sides)
+    if (chain := case.chains.get(blame.culprits[0])) is not None and chain.last.rank != blame.culprits[0]:
+        further_in = _still_in_its_loop(case, blame.culprits[0], others)
+        found = [] if further_in and any(_went_alike(case, found[:1], rank) for rank in others) else found
+        if further_in and not found:
+            return further_in
     within = [point for point in found if _since_the_lock(case, blame.culprits[0], point)]
     if not found:
         return ""
     point = (within or found)[0]
     first = blame.culprits[:1]
     return [*_cited_truth(point), " on ", Ranks(first), " on its way there", values_text(case, point, sides)]
+
+
+def _went_alike(case: Case, points: Sequence[BranchPoint], rank: int) -> bool:
+    """True if, by the values seen, the first condition went on that rank as it went on the culprit."""
+    for point in points:
+        test = test_at(case.sources.function(point.file, point.guard.line), point.guard.line)
+        values = {name: case.values.of(point.file, point.function, name).get(rank, "") for name in point.guard.names}
+        return test is not None and truth(test, values) == point.guard.taken
+    return False
+
+
+def _still_in_its_loop(case: Case, rank: int, others: tuple[int, ...]) -> Message:
+    """'`for name in self.files:` (feed.py:61) goes on on rank 3 and has ended on ranks 1 and 2': of a rank that waits
+    for a thread of another one, which may need the others' calls as well; '' where no other has been in its loop."""
+    for frame in user_stack(case.activities[rank].stack):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        left = tuple(r for r in others if loops and case.ran.has(r, frame.file, frame.line))
+        if left and not any(same_function(frame, f) for r in left for f in user_stack(case.activities[r].stack)):
+            return [cited(loops[-1], frame.file), " goes on on ", Ranks((rank,)), " and has ended on ", Ranks(left)]
+    return ""
 
 
 def _pool_workers(case: Case, rank: int) -> list[Stack]:

@@ -8,7 +8,8 @@ thread waits for that end mark for ever.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
@@ -58,13 +59,18 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
         waiting = [chain.last.thread.frames] if chain.end is End.OUTSIDE else []
     stacks = list(dict.fromkeys(waiting))[:_MOST_STACKS]
     living = _living(case, rank)
-    found = [ending_condition(case.sources, stack, living=living) for stack in stacks]
+    ran = partial(_has_run, case, rank)
+    found = [ending_condition(case.sources, stack, living=living, ran=ran) for stack in stacks]
     child = stack_at_the_end(case, rank)
     if case.activities[rank].kind == ActivityKind.REMOTE_CALL:
         found.append(set_by_hand(case.sources, case.activities[rank].stack))
     found.append(who_held_it(case, rank))
     found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
+
+
+def _has_run(case: Case, rank: int, at: Frame) -> bool:
+    return case.ran.has(rank, at.file, at.line) is True
 
 
 def _waiting(case: Case, rank: int) -> list[Stack]:
@@ -95,9 +101,16 @@ def _living(case: Case, rank: int) -> list[Frame]:
     return [frame for stack in (*threads, *child_stacks(case, rank)) for frame in user_stack(stack)]
 
 
-def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living: Collection[Frame] = ()) -> Message:
+def ending_condition(
+    sources: Sources,
+    stack: Stack,
+    method: str = "",
+    *,
+    living: Collection[Frame] = (),
+    ran: Callable[[Frame], bool] | None = None,
+) -> Message:
     """What decides whether the wait of ``stack`` is ended. ``method``: the one that waits, where no library's frame
-    shows it; ``living``: where the process's threads and children are."""
+    shows it; ``living``: where the process's threads and children are; ``ran``: whether it has run a line."""
     own, below = user_stack(stack), below_user(stack)
     if not method and below and below[-1].file.endswith((*names("waits_for_threads_file"), *names("future_file"))):
         method = plain(below[-1].function)
@@ -132,7 +145,10 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     if 0 < len(left) <= _MOST_WAYS_OUT:
         return [call, "; ", Joined(left, " or "), " leads out of the loop around it"]
     started = [] if runs else started_under(sources, places[0], stack)
-    return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
+    if started:
+        return [call, ", in what is started under ", Joined(started, " and ")]
+    ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
+    return [call, ", and the loop around it has ended: ", Joined(ended, " and ")] if ended else ""
 
 
 def _at_the_start(sources: Sources, at: Frame, name: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.missing_request import MissingRequest
+from hangdoc.diagnosis.blame.missing_request import EndedTask, MissingRequest, NoFurtherRequest
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import cited, place, waiting_at, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, line_of, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
+from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
@@ -78,16 +80,19 @@ def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
 @cause("HD102", "HD505", explains=MissingRequest, order=86)
 def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     """HD505: the function that ranks called answers only when all of them have called it, and one has not. HD102 where
-    no thread waits in that function any more, and the one has left the loop in which the others call it."""
+    that one has left the loop in which the others call it."""
     found, called = blame.found, blame.found.called
     culprits, waiting = blame.culprits, found.waiting
     first = case.activities[waiting[0]]
     loop = found.branch_point if found.branch_point is not None and found.branch_point.uneven else None
-    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None and found.chain is None else []
+    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None else []
+    further = found.chain.asked if found.chain is not None else ()
+    needed = f"{further[0]}()" if further else "it"
     held: Message = ", which no thread runs any more: it answers after a further call; "
     if found.chain is not None:
         asked = found.chain.last
-        held = [f" from rank {asked.rank}, which waits at ", place(asked.where), " for a further call; "]
+        of: Message = f" of {needed}" if further else ""
+        held = [f" from rank {asked.rank}, which waits at ", place(asked.where), " for a further call", of, "; "]
     skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
     decided = what_decided(case, blame)
     where: Message = (
@@ -96,7 +101,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         else ""
     )
     return Finding(
-        "HD102" if loop is not None and found.chain is None else "HD505",
+        "HD102" if loop is not None else "HD505",
         sentence(
             [
                 [Does(waiting, "waits", "wait"), " at ", place(first.where), f" for the answer of {called}()", held],
@@ -106,16 +111,91 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         ),
         joined(
             [
-                [f"{called}() answers only when another rank has called it too, and "],
+                [f"{called}() answers only when another rank has called {needed} too, and "],
                 [Does(culprits, "waits", "wait"), " for ", Ranks(waiting)],
             ],
             decided,
             where,
             ["what it goes over leaves items out by ", Joined(dropped, " and ")] if dropped else "",
         ),
-        f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
-        "without those that are done",
+        f"let every rank call {further[0] if further else called}() equally often (with an empty contribution in place "
+        "of none), or let it answer without those that are done",
         decided_at=dropped[0] if dropped else None,
+    )
+
+
+@cause("HD102", "HD505", explains=NoFurtherRequest, order=87)
+def nothing_more_to_take(case: Case, blame: Blame[NoFurtherRequest]) -> Finding:
+    """HD102: what a rank asks another one for is brought by a third, whose loop has ended; HD505 where it brings that
+    in no loop.
+
+    Example: two takers wait for end marks in next_task(), and the planner has filed one with file_task().
+    """
+    found, culprits = blame.found, blame.culprits
+    server, asked = found.chain.last, found.chain.asked[0]
+    called = plain(user_stack(server.thread.frames)[-1].function)
+    first = case.activities[found.waiting[0]]
+    loops = [each for at in found.places for each in conditions_of_call(case.sources, at, (), ("loop",))[-1:]]
+    under = [each for at in found.left_out for each in conditions_of_call(case.sources, at, ())[-1:]]
+    loops, under = list(dict.fromkeys(loops))[-_MOST_DROPPED:], list(dict.fromkeys(under))[-_MOST_DROPPED:]
+    return Finding(
+        "HD102" if loops else "HD505",
+        sentence(
+            [
+                [Does(found.waiting, "waits", "wait"), " at ", place(first.where), f" for the answer of {called}()"],
+                [f" from rank {server.rank}, which is ", state(server), f" for a further call of {asked}(); "],
+                ["only ", Ranks(culprits), " called that, and ", Verb(culprits, "is", "are"), " past it"],
+            ],
+            where_they_wait(case, culprits),
+        ),
+        joined(
+            [
+                [f"{called}() answers only when {asked}() has been called, and "],
+                [Does(culprits, "waits", "wait"), " for ", Ranks(found.waiting)],
+            ],
+            [
+                [Does(culprits, "called", "called"), f" {asked}() at ", Joined([*map(line_of, found.places)], " and ")],
+                [", and ", Joined(loops, " and "), " ended there" if len(loops) == 1 else " have ended there"],
+            ]
+            if loops
+            else "",
+            [Joined(under, " and "), f" decided that a call of {asked}() was left out"] if under else "",
+        ),
+        f"let {asked}() be called once for each answer of {called}() that is waited for (an end mark for each rank "
+        "that asks), or let it answer that nothing more comes",
+        decided_at=next(iter((under or loops)[-1:]), None),
+    )
+
+
+@cause("HD102", "HD505", explains=EndedTask, order=88)
+def left_the_task(case: Case, blame: Blame[EndedTask]) -> Finding:
+    """HD102: of the functions that a rank has called on several others, and that meet in a call of a further one, one
+    has left the loop of these calls; HD505 where there is no loop."""
+    found, culprits = blame.found, blame.culprits
+    server, task = found.chain.last, plain(user_stack(found.chain.hops[-2].node.thread.frames)[-1].function)
+    called = plain(user_stack(server.thread.frames)[-1].function)
+    loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
+    out = leading_out(case.sources, found.at)[:_MOST_DROPPED]
+    return Finding(
+        "HD102" if loops else "HD505",
+        sentence(
+            [
+                [f"{task}(), which runs on ", Ranks(found.waiting), ", waits at ", place(found.at)],
+                [f" for the answer of {called}() from rank {server.rank}, which waits at ", place(server.where)],
+                [" for a further call; on ", Ranks(culprits), f" {task}() has ended"],
+            ],
+            where_they_wait(case, tuple(sorted(case.activities))),
+        ),
+        joined(
+            f"{called}() answers only when all have called it",
+            [Joined(loops, " and "), " goes on on ", Ranks(found.waiting), " and has ended on ", Ranks(culprits)]
+            if loops
+            else "",
+            [Joined(out, " or "), " leads out of it"] if loops and out else "",
+        ),
+        f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
+        "it answer without those that are done",
+        decided_at=next(iter(out or loops), None),
     )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds
 from hangdoc.model.process import Frame
+
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def receiver_of(where: Frame, method: str, sources: Sources) -> str:
@@ -20,9 +24,9 @@ def receiver_of(where: Frame, method: str, sources: Sources) -> str:
 def would_end(frame: Frame, name: str, methods: Collection[str], sources: Sources, *, ever: bool = False) -> bool:
     """True if the function of ``frame`` can still call one of these methods of an object whose name ends as ``name``.
 
-    Only what follows the frame's line, or lies in one loop with it, is still to come. Example: at line 3 of
-    `box.put(1)`, `while True:`, `box.get()` → get can, put cannot. ``name`` '': of any object. ``ever``: what it has
-    called already counts, too.
+    Only what follows the frame's line, or lies in one loop with it, is still to come; the other arm of an `if` follows
+    its first one in the file only. Example: at line 3 of `box.put(1)`, `while True:`, `box.get()` → get can, put
+    cannot. ``name`` '': of any object. ``ever``: what it has called already counts, too, and what others call of it.
     """
     tree = sources.function(frame.file, frame.line)
     if tree is None:
@@ -34,9 +38,20 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in methods
         and (not last or dotted(call.func.value).rpartition(".")[2] == last)
-        and (ever or call.lineno >= frame.line or any(holds(loop, call.lineno) for loop in loops))
+        and (ever or _follows(tree, frame.line, call.lineno) or any(holds(loop, call.lineno) for loop in loops))
         for call in ast.walk(tree)
     )
+
+
+def _follows(tree: ast.AST, line: int, later: int) -> bool:
+    """True if ``later`` may run after ``line`` without another round: further down, and not in the other arm of an
+    `if` that holds both."""
+    arms = [node for node in ast.walk(tree) if isinstance(node, ast.If) and holds(node, line) and holds(node, later)]
+    return later >= line and not any(_in_suite(node.body, line) and _in_suite(node.orelse, later) for node in arms)
+
+
+def _in_suite(suite: list[ast.stmt], line: int) -> bool:
+    return any(holds(statement, line) for statement in suite)
 
 
 def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> list[Frame]:
@@ -60,34 +75,122 @@ def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> 
 def remote_function(where: Frame | None, sources: Sources) -> str:
     """The function that the line calls on another rank, or waits for (torch.distributed.rpc); '' for any other line.
 
-    Examples: `rpc.rpc_sync("ps", update, args=(x,))` → 'update'; `f.wait()` after `f = rpc_async("ps", update)` → the
-    same.
+    Examples: `rpc.rpc_sync("ps", update, args=(x,))` → 'update'; `f.wait()` after `f = rpc_async("ps", update)`, and
+    `wait_all(futures)` after `futures = [rpc_async("ps", update) for …]` → the same; `rref.rpc_sync().arrive()` →
+    'arrive'.
     """
-    return _passed(where, names("remote_call"), "wait", 1, sources)
+    return _passed(where, _remote(), sources)
+
+
+def requests(sources: Sources) -> dict[str, list[Frame]]:
+    """Function that ranks call on others → the lines that call it."""
+    found: dict[str, set[Frame]] = {}
+    for file, tree in sources.user_trees():
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and (name := _remote().handed_by(call)):
+                found.setdefault(name, set()).add(Frame(file, call.lineno, function_name(tree, call.lineno)))
+    return {name: sorted(places, key=lambda at: (at.file, at.line)) for name, places in found.items()}
+
+
+def ending_requests(name: str, methods: Collection[str], sources: Sources) -> tuple[str, ...]:
+    """The functions that ranks call on others, and by which alone a wait on the object can end; () where other code
+    may end it as well.
+
+    Example: `self.updated.notify_all()` stands in `Server.push()` alone, which `push()` calls, and
+    `rpc_async("ps", push)` calls that → ('push',).
+    """
+    requested = requests(sources).keys()
+    found: set[str] = set()
+    for place in places_of_methods(name, methods, sources) if requested else ():
+        run_by = {place.function}
+        for _ in range(_DEEPEST):
+            callers = [sources.user_calls(function) for function in run_by - requested]
+            if not all(callers):
+                return ()  # something that is not seen calls it
+            inner = {getattr(each.function, "name", "<module>") for calls in callers for each in calls}
+            run_by = (run_by & requested) | inner
+        if not run_by <= requested:
+            return ()
+        found |= run_by
+    return tuple(sorted(found))
+
+
+def _remote() -> _Calls:
+    return _Calls(names("remote_call"), 1, names("remote_wait"), names("remote_wait_all"))
 
 
 def task_function(where: Frame | None, sources: Sources) -> str:
     """The function whose result the line waits for: 'load' of `f.result()` after `f = pool.submit(load, x)`."""
-    return _passed(where, ("submit",), "result", 0, sources)
+    return _passed(where, _Calls(frozenset({"submit"}), 0, frozenset({"result"})), sources)
 
 
-def _passed(where: Frame | None, functions: Collection[str], waits: str, at: int, sources: Sources) -> str:
-    """The name of argument ``at`` of a call of one of the functions, at the line, or whose result it waits for; '' for
-    a parameter."""
-    # One walk over the function: what is kept and what is called here are told apart at each node.
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls that hand a function on, as their argument ``at``, and what waits for the results."""
+
+    functions: Collection[str]
+    at: int
+    waits: Collection[str]
+    """Methods of a result."""
+    together: Collection[str] = ()
+    """Functions of a list of results."""
+
+    def handed_on(self, node: ast.AST) -> str:
+        """The name of the function that the last such call in the node hands on; '' where there is none."""
+        handed = [self.handed_by(call) for call in ast.walk(node) if isinstance(call, ast.Call)]
+        return next((name for name in reversed(handed) if name), "")
+
+    def handed_by(self, call: ast.Call) -> str:
+        """The name of the function that this call hands on, or that it calls through a proxy."""
+        if _last(call.func) in self.functions and len(call.args) > self.at:
+            return _last(call.args[self.at])
+        proxy = call.func.value if isinstance(call.func, ast.Attribute) else None
+        of_proxy = isinstance(proxy, ast.Call) and _method(proxy) in self.functions and not proxy.args
+        return _method(call) if of_proxy else ""
+
+    def waits_on(self, call: ast.Call) -> ast.AST | None:
+        """What the call waits for: `f` of `f.wait()`, `futures` of `wait_all(futures)`; None for any other call."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in self.waits:
+            return call.func.value
+        return call.args[0] if _last(call.func) in self.together and call.args else None
+
+
+def _passed(where: Frame | None, calls: _Calls, sources: Sources) -> str:
+    """The function that one of the calls hands on, at the line, or whose result it waits for; '' for a parameter."""
     tree = sources.function(where.file, where.line) if where is not None else None
     if tree is None or where is None:
         return ""
-    awaited = set(_receivers(where, (waits,), sources)) - {""}
     found = ""
+    awaited: list[ast.AST] = []
     for node in ast.walk(tree):
         value = node.value if isinstance(node, ast.Assign | ast.Expr | ast.Return) else None
-        here = isinstance(value, ast.Call) and holds(value, where.line)
-        kept = isinstance(node, ast.Assign) and any(dotted(target) in awaited for target in node.targets)
-        for call in ast.walk(node) if here or kept else ():
-            if isinstance(call, ast.Call) and _last(call.func) in functions and len(call.args) > at:
-                found = _last(call.args[at]) or found
+        if isinstance(value, ast.Call) and holds(value, where.line) and _last(value.func) != "append":
+            found = calls.handed_on(value) or found
+        if isinstance(node, ast.Call) and holds(node, where.line) and (waits := calls.waits_on(node)) is not None:
+            awaited.append(waits)
+    results = _results(tree, calls) if awaited else {}
+    for each in awaited:
+        found = results.get(dotted(each)) or calls.handed_on(each) or found
     return "" if found in _parameters(tree) else found
+
+
+def _results(tree: ast.AST, calls: _Calls) -> dict[str, str]:
+    """What keeps the results of such calls → the function: {'jobs': 'play', 'job': 'play'} of
+    `jobs = [remote(to, play) for to in …]` and `[job.to_here() for job in jobs]`."""
+    found: dict[str, str] = {}
+    items: list[tuple[str, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (function := calls.handed_on(node.value)):
+            found.update(dict.fromkeys(filter(None, map(dotted, node.targets)), function))
+        elif isinstance(node, ast.Call) and _method(node) == "append" and (function := calls.handed_on(node)):
+            found[dotted(node.func).rpartition(".")[0]] = function
+        elif isinstance(node, ast.For | ast.comprehension):
+            items.append((dotted(node.target), dotted(node.iter)))
+    return found | {item: found[kept] for item, kept in items if item and kept in found}
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _parameters(tree: ast.AST) -> set[str]:

@@ -15,7 +15,13 @@ from functools import cached_property
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
-from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
+from hangdoc.diagnosis.source.calls_between import (
+    ending_requests,
+    receiver_of,
+    remote_function,
+    task_function,
+    would_end,
+)
 from hangdoc.diagnosis.source.locks import Holder, holders
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, is_shared_wait, kind_mark, thread_files
@@ -76,6 +82,8 @@ class Chain:
     hops: tuple[Hop, ...]
     end: End
     back: int = 0
+    asked: tuple[str, ...] = ()
+    """Of a REQUEST: the functions that a further call has to run, where it is not the one that waits."""
 
     @property
     def last(self) -> Node:
@@ -148,7 +156,8 @@ class Threads:
             following, lock, answers = self._next(node)
             if following is None:
                 hops.append(Hop(node))
-                return Chain(tuple(hops), self._end(node)) if len(hops) > 1 else None
+                end, asked = self._end(node)
+                return Chain(tuple(hops), end, asked=asked) if len(hops) > 1 else None
             hops.append(Hop(node, lock))
             seen = [(hop.node.rank, hop.node.thread.tid) for hop in hops]
             if (following.rank, following.thread.tid) in seen:
@@ -159,17 +168,19 @@ class Threads:
             node = following
         return None
 
-    def _end(self, node: Node) -> End:
-        """What a thread waits for that no thread seen would end."""
+    def _end(self, node: Node) -> tuple[End, tuple[str, ...]]:
+        """What a thread waits for that no thread seen would end, and the functions that would, if they were called."""
         if _kind(node.thread) in COMMUNICATING:
-            return End.CALL
-        # A function that others call, and that itself sets what it waits for, waits for a call of another rank.
+            return End.CALL, ()
         waits = _object(node, self.sources)
-        if waits is not None and node in self._handlers:
-            own = user_stack(node.thread.frames)
-            if any(would_end(frame, *waits, self.sources, ever=True) for frame in own):
-                return End.REQUEST
-        return End.OUTSIDE
+        if waits is None or node not in self._handlers:
+            return End.OUTSIDE, ()
+        # A function that others call, and that itself sets what it waits for, waits for a call of another rank.
+        if any(would_end(frame, *waits, self.sources, ever=True) for frame in user_stack(node.thread.frames)):
+            return End.REQUEST, ()
+        others = [t for t in _python_threads(node.process) if t.tid != node.thread.tid]
+        asked = ending_requests(*waits, self.sources) if not _may_end(others, node, self.sources) else ()
+        return (End.REQUEST if asked else End.OUTSIDE), asked
 
     def _next(self, node: Node) -> tuple[Node | None, Holder | None, bool]:
         """(the thread that ends the wait of ``node``, the lock it holds, whether it waits for ``node`` in turn)."""
@@ -208,8 +219,9 @@ class Threads:
             if handler.rank != node.rank
             and (not called or plain(user_stack(handler.thread.frames)[-1].function) == called)
         ]
-        # Several that stand at one line wait for the same.
-        alike = len({(handler.rank, handler.where) for handler in found}) == 1
+        # Several that stand at one line wait for the same; on several ranks, if they have all called on.
+        calling_on = all(_kind(handler.thread) == ActivityKind.REMOTE_CALL for handler in found)
+        alike = len({(0 if calling_on else handler.rank, _place(handler.where)) for handler in found}) == 1
         return found[0] if alike else None
 
     def _behind(self, node: Node, file: OpenFile) -> tuple[Node | None, bool]:
@@ -287,7 +299,21 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
     waits = _object(node, sources)
     if waits is None or waits[1] == _MET:
         return None  # who stands at a barrier ends no wait: one more has to come
-    return _only([t for t in others if any(would_end(f, *waits, sources) for f in user_stack(t.frames))])
+    return _only(_may_end(others, node, sources))
+
+
+def _may_end(others: Iterable[Thread], node: Node, sources: Sources) -> list[Thread]:
+    """Those of the other threads whose code may yet end the wait on an object."""
+    waits = _object(node, sources)
+    if waits is None:
+        return []
+    # Who stands at the same line waits for the same call of somebody else, whatever it does after its wait.
+    beside = [thread for thread in others if _place(user_stack(thread.frames)[0]) != _place(node.where)]
+    return [t for t in beside if any(would_end(f, *waits, sources) for f in user_stack(t.frames))]
+
+
+def _place(frame: Frame | None) -> tuple[str, int] | None:
+    return (frame.file, frame.line) if frame is not None else None
 
 
 def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
