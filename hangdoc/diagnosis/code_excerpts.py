@@ -20,8 +20,8 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
-from hangdoc.diagnosis.condition.unread import unread_on_the_way
 from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
@@ -87,7 +87,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         return
     sides = (blame.culprits, others_of(case, blame))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
-    doubted = doubted or unread_on_the_way(case, blame.diverged.gap, point, sides) is not None
+    doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
     named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
     doubted = doubted or (named and point.guard.kind in CONDITIONS)  # a cause that names it says which way each went
     condition = point.guard.condition.removesuffix(":")

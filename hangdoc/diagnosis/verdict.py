@@ -44,7 +44,7 @@ from hangdoc.diagnosis.causes.told_by_output import (
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
-from hangdoc.diagnosis.condition.unread import unread_on_the_way
+from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
@@ -283,8 +283,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
-    if confidence == Confidence.CERTAIN and (unread := _unread(case, found)):
-        confidence, sure = Confidence.LIKELY, f"{sure}; {unread}"
+    if confidence == Confidence.CERTAIN and (further := _further_on(case, found)):
+        confidence, sure = Confidence.LIKELY, f"{sure}; {further}"
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -312,14 +312,16 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     )
 
 
-def _unread(case: Case, found: Blame[Explanation]) -> str:
-    """What to say of a verdict that would be certain where what parted the sides may lie in a function that was not
-    read; '' where none is on the way."""
+def _further_on(case: Case, found: Blame[Explanation]) -> str:
+    """What to say of a verdict that would be certain where something after the condition may have parted the sides; ''
+    where nothing is on the way."""
     said = found.diverged
-    if said is None or said.gap is None:
+    if said is None:
         return ""
-    frame = unread_on_the_way(case, said.gap, said.branch_point, (found.culprits, others_of(case, found)))
-    return f"the source of {plain(frame.function)}(), through which they came there, was not read" if frame else ""
+    further = further_on(case, said.gap, said.branch_point, (found.culprits, others_of(case, found)))
+    if further.unread is not None:
+        return f"the source of {plain(further.unread.function)}(), through which they came there, was not read"
+    return "which way the library went below it was not seen" if further else ""
 
 
 # One branch for each reason to be less sure.

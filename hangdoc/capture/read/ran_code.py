@@ -43,7 +43,7 @@ _BYTES, _TUPLE = 32, 24
 """Where the contents of these begin."""
 _CODE_OF, _CLOSURE, _DICT_OF = 48, 72, 88
 """``func_code``, ``func_closure``, ``func_dict``."""
-_CONSTANTS, _WARMUP, _FIRST_LINE, _FILE, _NAME, _TABLE = 24, 52, 68, 112, 120, 136
+_CONSTANTS, _NAMES, _WARMUP, _FIRST_LINE, _FILE, _NAME, _TABLE = 24, 32, 52, 68, 112, 120, 136
 _MONITORING, _BYTECODE = {12: 168, 13: 176}, {11: 184, 12: 192, 13: 200}
 _FIRST_LINE_OF_11 = 72
 _INSIDE = {"staticmethod": 1, "classmethod": 1, "property": 3, "partial": 1, "method": 1, "cell": 1}
@@ -57,14 +57,28 @@ _PLAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """What tells a code object from that of an edited source."""
+
+    table: bytes
+    """``co_linetable``: the lines and columns of each instruction."""
+    bytecode: bytes
+    """``co_code_adaptive``: of an instruction, the interpreter changes the first byte and what it caches, and never the
+    second byte."""
+    numbers: tuple[str, ...]
+    """The numbers, truth values and None in ``co_consts``, as Python shows them; '' for anything else."""
+    names: tuple[str, ...]
+    """``co_names``; '' for one that is not ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """What a process's own code objects say about the files that they were compiled from."""
 
     minor: int = 0
     """The minor version of its CPython; 0 where that is not known."""
-    tables: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
-    """File → the line tables (``co_linetable``) of its code objects: lines and columns of each instruction, which an
-    edit of the source moves. No interpreter changes them, as it does the instructions."""
+    layouts: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    """By file."""
 
 
 @dataclass
@@ -84,7 +98,7 @@ class _Reader(Interpreter):
     _seen: set[int] = field(default_factory=set)
     _libraries: dict[str, bool] = field(default_factory=dict)
     """Packages and modules → whether they are of a library."""
-    tables: dict[str, set[bytes]] = field(default_factory=dict)
+    layouts: dict[str, set[Layout]] = field(default_factory=dict)
     """See ``Compiled``."""
 
     def all_ran(self, pid: int, files: Collection[str]) -> Iterator[RanCode]:
@@ -232,7 +246,6 @@ class _Reader(Interpreter):
         if self.kind(table) != "bytes":
             raise OddError
         places = self._read(table + _BYTES, self._number(table + _HEAD))
-        self.tables.setdefault(clean(file), set()).add(places)
         bytecode = self._read(code + _BYTECODE[self.minor], 2 * units)
         if warmup < 0 and code in self._running:
             warmup = CALLED  # since before the probe came, whatever is left of its count
@@ -241,6 +254,28 @@ class _Reader(Interpreter):
             clean(file), clean(function, _LONGEST_NAME), first, found.called, found.ran, found.idle,
             found.since_warm, found.tests,
         )  # fmt: skip
+
+    def add_layouts(self) -> None:
+        """Read the layouts of the code that was found: after what has run, which counts more."""
+        for code in list(self._codes)[:_MOST_CODES]:
+            if time.thread_time() > self.until + _COUNTING:
+                return
+            with suppress(*ODD):
+                table, units = self._pointer(code + _TABLE), self._number(code + _HEAD)
+                if self.kind(table) != "bytes" or not 0 < units <= _MOST_BYTES // 2:
+                    continue
+                layout = Layout(
+                    self._read(table + _BYTES, self._number(table + _HEAD)),
+                    self._read(code + _BYTECODE[self.minor], 2 * units),
+                    tuple(map(self._shown, self._of_tuple(self._pointer(code + _CONSTANTS)))),
+                    tuple(map(self.text, self._of_tuple(self._pointer(code + _NAMES)))),
+                )
+                self.layouts.setdefault(clean(self._name_of(code)[0]), set()).add(layout)
+
+    def _shown(self, at: int) -> str:
+        with suppress(*ODD):
+            return self.plain(at)
+        return ""
 
     def _of_tuple(self, at: int) -> list[int]:
         if not at:
@@ -270,9 +305,10 @@ def ran_code(
         return (), Compiled()
     reader = _Reader(minor, descriptor, _left=_MOST_PAGES, until=time.thread_time() + seconds, early=early)
     with reader:
-        found = dict.fromkeys(reader.all_ran(pid, files))
-    ran = tuple(sorted(found, key=lambda code: (code.file, code.first_line, code.function)))
-    return ran, Compiled(minor, {file: frozenset(tables) for file, tables in reader.tables.items()})
+        codes = dict.fromkeys(reader.all_ran(pid, files))
+        reader.add_layouts()
+    ran = tuple(sorted(codes, key=lambda code: (code.file, code.first_line, code.function)))
+    return ran, Compiled(minor, {file: frozenset(found) for file, found in reader.layouts.items()})
 
 
 def of_processes(

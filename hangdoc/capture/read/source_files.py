@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import marshal
 import os
 import struct
 import sys
@@ -16,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
+from types import CodeType
 from typing import TypeVar
 
 from hangdoc.capture.read import procfs
-from hangdoc.capture.read.ran_code import Compiled
+from hangdoc.capture.read.ran_code import Compiled, Layout
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
 
@@ -34,6 +34,8 @@ _CLOCK_SLACK = 1.0
 _PYC = struct.Struct("<4xIII")
 """The head of a compiled file (PEP 552): magic number, flags (0: by its source's stamp), time of change, size."""
 _WORD = 0xFFFFFFFF
+_LARGEST = 1 << 60
+"""Larger whole numbers are not read from memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,23 @@ def _was_imported(root: str, start: str, file: str, found: tuple[bytes, float], 
     """True if a file that was written after the start is the code that the witnesses run: the job wrote it itself, or
     imported it later. ``found``: its bytes, Unix time of its last change.
 
-    Each line table that a witness has in memory must be in what the file compiles to. It has the columns, too; an edit
-    that moves none is overlooked.
+    Each code object that a witness has of it in memory must be in what it compiles to, as far as lines, columns, names,
+    numbers and instructions tell; an edit within a text is overlooked.
     """
-    running = [witness for witness in witnesses if witness.compiled.tables.get(file)]
-    return bool(running) and all(
-        (made := _kept(root, start, file, found, each) or _made(found[0], each.compiled.minor)) is not None
-        and all(table in made for table in each.compiled.tables[file])
-        for each in running
-    )
+    running = [witness for witness in witnesses if witness.compiled.layouts.get(file)]
+    return bool(running) and all(_is_compiled(root, start, file, found, each) for each in running)
+
+
+def _is_compiled(root: str, start: str, file: str, found: tuple[bytes, float], witness: Witness) -> bool:
+    layouts = witness.compiled.layouts[file]
+    if sys.version_info[:2] != (3, witness.compiled.minor):
+        # What another version makes of it, we cannot tell: but that interpreter may have kept it.
+        kept = _kept(root, start, file, found, witness)
+        return kept is not None and all(each.table in kept for each in layouts)
+    made: dict[bytes, list[CodeType]] = {}
+    for code in _compiled(found[0]):
+        made.setdefault(code.co_linetable, []).append(code)
+    return all(any(_is_like(code, each) for code in made.get(each.table, ())) for each in layouts)
 
 
 def _kept(root: str, start: str, file: str, found: tuple[bytes, float], witness: Witness) -> bytes | None:
@@ -107,17 +117,37 @@ def _kept(root: str, start: str, file: str, found: tuple[bytes, float], witness:
     return data if head == (0, int(found[1]) & _WORD, len(found[0]) & _WORD) else None
 
 
-def _made(data: bytes, minor: int) -> bytes | None:
-    """What the source compiles to, if our own interpreter is of that version. Containers often keep nothing."""
-    if sys.version_info[:2] != (3, minor) or len(data) > _MAX_COMPILED:
-        return None
+def _compiled(data: bytes) -> list[CodeType]:
+    """The code objects of the source; [] where it is too long, or no source."""
+    if len(data) > _MAX_COMPILED:
+        return []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code = compile(data, "", "exec", dont_inherit=True, optimize=0)
-        return marshal.dumps(code)
+            found = [compile(data, "", "exec", dont_inherit=True, optimize=0)]
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
-        return None
+        return []
+    for code in found:
+        found += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return found
+
+
+def _is_like(code: CodeType, found: Layout) -> bool:
+    """True if nothing but texts may differ. What an instruction caches follows it as instructions of number 0."""
+    if found.numbers != tuple(map(_shown, code.co_consts)) or len(found.bytecode) != len(code.co_code):
+        return False
+    if found.names != tuple(name if name.isascii() else "" for name in code.co_names):
+        return False
+    numbers, arguments = code.co_code[::2], code.co_code[1::2]
+    together = zip(numbers, arguments, found.bytecode[1::2], strict=True)
+    return all(mine == theirs for number, mine, theirs in together if number)
+
+
+def _shown(value: object) -> str:
+    """As ``Layout`` has it."""
+    if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
+        return ""
+    return repr(value) if value is None or isinstance(value, int | float) else ""
 
 
 def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:

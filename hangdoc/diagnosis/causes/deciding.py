@@ -16,9 +16,9 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
+from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
-from hangdoc.diagnosis.condition.unread import unread_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -43,7 +43,8 @@ def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
     sides = (blame.culprits, others_of(case, blame))
     condition = condition_text(case, found.branch_points, sides, gap=found.gap)
     # Where the ranks have gone on since, the values of now say nothing.
-    return condition if found.past else [condition, values_text(case, found.branch_points[0], sides)]
+    hidden = found.past or further_on(case, found.gap, found.branch_points[0], sides)
+    return condition if hidden else [condition, values_text(case, found.branch_points[0], sides)]
 
 
 def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
@@ -166,16 +167,12 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
     ranks = (there, here) if point.guarded else (here, there)
-    unread = unread_on_the_way(case, gap, point, ranks)
-    if unread is not None:
-        said: Message = [
-            f" was {taken} on ",
-            Ranks(here),
-            "; ",
-            Ranks(there),
-            " may have passed it, too, and come back",
-        ]
-        return [said, " from ", place(unread), ", whose source was not read"]
+    further = further_on(case, gap, point, ranks)
+    if further:
+        told: Message = [f" was {taken} on ", Ranks(here), "; ", Ranks(there), " may have passed it, too"]
+        if further.unread is not None:
+            return [told, ", and come back from ", place(further.unread), ", whose source was not read"]
+        return [told, ", and gone another way in the library, at ", Joined(further.by_library, " or ")]
     loop = item_of(case, point, gap)
     if loop is not None and not point.seen:
         item: Message = [f" was {taken} on ", Ranks(here), ", for an item of ", loop]

@@ -287,8 +287,8 @@ def _decided_within(
     library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
     fewer = "fewer" if gap.kind == "insert" else "more"
     counted: Message = [line_of(token.frame) or "that line", f" issues {fewer} on ", culprits, " than on ", others]
-    libraries = list(dict.fromkeys(package_of(each.file) for each in within))
-    decided: Message = [f"in {' and '.join(libraries)}, what it calls there depends on ", Joined(within, " and ")]
+    libraries: list[Message] = list(dict.fromkeys(package_of(each.file) for each in within))
+    decided: Message = ["in ", Joined(libraries, " and "), ", what it calls there depends on ", Joined(within, " and ")]
     return Finding(
         "HD109",
         verdict,

@@ -12,7 +12,7 @@
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``tested``            which candidates the lines that have run on each side confirm, and which they refute
 ``tried``             could an exception have led the culprits out of a try body?
-``unread``            a function on the way whose source was not read, in which the condition may lie
+``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
 ``way_to_message``    the conditions on the way to a message, past which its peer can have gone
 ``around_message``    what is sent before a recv, and what leaves out the send after it
 ``branch_values``     the chosen one as the report shows it, with the values that differ

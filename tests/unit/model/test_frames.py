@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.model.frames import is_library_file, user_frames
+from hangdoc.model.frames import is_library_file, is_third_party, user_frames
 from hangdoc.model.process import Frame
 
 
@@ -65,3 +65,18 @@ def test_a_forked_workers_parent_frames_do_not_count() -> None:
     parent = Frame("/home/me/train.py", 31, "step")
     assert user_frames((worker, bootstrap, parent)) == (worker,)
     assert user_frames((bootstrap, parent)) == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("ignite/engine/engine.py", True),
+        ("torch/amp/grad_scaler.py", True),
+        ("torch/cuda/amp/grad_scaler.py", True),
+        ("torch/distributed/algorithms/model_averaging/averagers.py", True),
+        ("torch/distributed/distributed_c10d.py", False),
+        ("torch/optim/optimizer.py", False),
+    ],
+)
+def test_of_torch_only_what_decides_by_data(file: str, expected: bool) -> None:
+    assert is_third_party(f"/venv/lib/python3.11/site-packages/{file}") == expected

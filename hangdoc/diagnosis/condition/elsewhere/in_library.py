@@ -31,17 +31,19 @@ _MOST = 2
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
-def conditions_in_library(sources: Sources, stack: Stack) -> list[Condition]:
+def conditions_in_library(sources: Sources, stack: Stack, *, of_values: bool = False) -> list[Condition]:
     """Those that test data, or what the library counts, the nearest to the call first; [] where none was read.
 
-    The other side came out without an exception: a condition that raises one is none of them.
+    The other side came out without an exception: a condition that raises one is none of them. ``of_values``: only what
+    asks for the values in a tensor, as for gradients that are finite.
     """
     found: dict[Condition, None] = {}
     for frame in takewhile(is_library, stack):
         tree = sources.function(frame.file, frame.line)
         for guard in reversed(guards(tree, frame.line)) if tree is not None else ():
             raising = tree is not None and raises(tree, guard.line)
-            if guard.kind in CONDITIONS and not raising and _tests_data(_parsed(guard.condition)):
+            told = not of_values or pattern("asks_for_values").search(guard.condition)
+            if guard.kind in CONDITIONS and told and not raising and _tests_data(_parsed(guard.condition)):
                 found.setdefault(Condition(guard.condition, frame.file, guard.line))
     return list(found)[:_MOST]
 
