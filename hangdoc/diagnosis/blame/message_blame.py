@@ -23,7 +23,7 @@ from hangdoc.diagnosis.messages.faults import (
     named_by_nobody,
     wrong_peer,
 )
-from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
+from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
@@ -71,6 +71,30 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
+
+
+@dataclass(frozen=True, slots=True)
+class OneTooMany(Explanation):
+    """A rank waits for more messages with its peer than in any round before, and the peer passed as many as ever."""
+
+    rank: int
+    peer: int
+    usual: int
+
+
+def one_too_many(case: Case) -> Blame[OneTooMany] | None:
+    """The rank that waits for a message more than ever before its call, where its peer is already in that call.
+
+    Example: rank 0 always took 3 messages of rank 1 before the broadcast, and waits for a fourth one, and rank 1, which
+    has sent 3 as ever, is in the broadcast → rank 0.
+    """
+    for waiter, peer in missing_partners(case):
+        usual = more_than_ever(case, waiter) if is_on_its_way(case, waiter, peer) else 0
+        if usual and case.graph.dissolves((waiter,)):
+            sure = f"rank {waiter} had always passed {usual} such messages with rank {peer} between its calls"
+            found = OneTooMany(waiter, peer, usual)
+            return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return None
 
 
 def _turned_back(case: Case, peer: int, waiter: int) -> bool:

@@ -11,8 +11,8 @@ from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import left_out
-from hangdoc.diagnosis.condition.matching_message import matching, tag_set_by
+from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out
+from hangdoc.diagnosis.condition.matching_message import Matching, matching, tag_set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.messages.faults import TagMismatch
@@ -30,7 +30,9 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
     partner = matching(case, receiver, found.sender)
     apart = partner is not None and not partner.issues(found.frame)
-    said = left_out(case, receiver, found.sender, partner) if apart and partner is not None else _computed(case, found)
+    said = _computed(case, found, partner)
+    if apart and partner is not None:
+        said = left_out(case, receiver, found.sender, partner)
     fix: Message = "use one tag for the message on both sides"
     if apart and any(conditions_in(said)):
         fix = "let both ranks decide alike whether the message with that tag is passed"
@@ -54,11 +56,16 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     )
 
 
-def _computed(case: Case, found: TagMismatch) -> list[Message]:
-    """Clauses on what the tag was computed from, on the rank that strayed; on either, where both did."""
+def _computed(case: Case, found: TagMismatch, partner: Matching | None) -> list[Message]:
+    """Clauses on what the tag was computed from, on the rank that strayed; on either, where both did. Where that only
+    counts rounds, one with another tag was left out before: on what decides about the messages of the line."""
     awaits = case.activities[found.receiver].where
     lines = {found.sender: found.frame, found.receiver: awaits}
     ranks = [found.strayed] if found.strayed is not None else list(lines)
     answers = [each for rank in ranks for each in tag_set_by(case.sources, lines[rank])]
     told = list(dict.fromkeys(answers))[:_MOST_SETTINGS]
+    if not told and partner is not None:
+        receiver = case.activities[found.receiver]
+        late = found.strayed == found.receiver
+        return awaited_under(case, receiver) if late else left_out(case, receiver, found.sender, partner)
     return [[subject_of(answer), Joined(answer.tests, " and ")] for answer in told]

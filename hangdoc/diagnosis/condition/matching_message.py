@@ -92,7 +92,7 @@ def tag_set_by(sources: Sources, frame: Frame | None) -> list[Answer]:
     for call in calls:
         tag = argument_of(call, [], *names("tag_local"))
         if tag is not None and any(part in f"{last_name(call.func)}(" for part in names("issues_message")):
-            return set_by(sources, at, tag)
+            return set_by(sources, at, tag, by_rank=False)
     return []
 
 

@@ -46,12 +46,26 @@ def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
 
     Example: `for group in self.kept(version): ⏎ dist.send(group, 1)`, and the rank is in the broadcast after it.
     """
+    around = _innermost_loop(case, stack)
+    if around is None:
+        return None
+    file, loop = around
+    within = any(f.file == file and loop.holds(f.line) for f in case.activities[rank].stack)
+    return None if within else _cited(loop, file)
+
+
+def loop_around(case: Case, stack: Stack) -> Condition | None:
+    """The innermost loop of the user's around the line that issues the messages."""
+    around = _innermost_loop(case, stack)
+    return _cited(around[1], around[0]) if around is not None else None
+
+
+def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
     for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
         tree = case.sources.function(frame.file, frame.line)
         loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
         if loops:
-            within = any(f.file == frame.file and loops[-1].holds(f.line) for f in case.activities[rank].stack)
-            return None if within else _cited(loops[-1], frame.file)
+            return frame.file, loops[-1]
     return None
 
 
