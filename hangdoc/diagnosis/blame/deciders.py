@@ -263,8 +263,8 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, a missing partner, a message too many, the order across groups, the lines of the stacks; a circle is always
-    there."""
+    went astray, a missing partner, a message too many, the order across groups, the lines of the stacks; a circle is
+    always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None

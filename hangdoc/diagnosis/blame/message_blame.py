@@ -198,6 +198,10 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    rounds = _rounds(case, found.receiver, found.sender) if not case.has_history else None
+    if rounds is not None and rounds[1] > rounds[0]:
+        sure = f"rank {found.sender} is a round further than rank {found.receiver}, which waits for its message"
+        return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
@@ -264,7 +268,7 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     ahead: dict[int, int] = {}
     for rank, activity in case.activities.items() if not case.has_history else ():
         peer = activity.peer
-        if activity.kind in MESSAGES and peer in case.activities and peer is not None:
+        if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
             rounds = _rounds(case, rank, peer)
             ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
     if len(ahead) != 1:
@@ -273,6 +277,12 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     sure = f"rank {peer} is a round further than rank {waiter}, which waits for its message"
     found = MissingPartner(ahead=True)
     return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _answers(case: Case, waiter: Activity) -> bool:
+    """True if the peer waits with a message of its own for this one: then it is there, under another tag."""
+    peer = case.activities.get(waiter.peer) if waiter.peer is not None else None
+    return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
 
 
 def _rounds(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:

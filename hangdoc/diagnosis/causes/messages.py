@@ -21,6 +21,7 @@ from hangdoc.diagnosis.condition.way_to_message import (
 from hangdoc.diagnosis.condition.ways_past import loop_around, loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
@@ -28,7 +29,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, conditions_in, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
 
@@ -263,10 +264,24 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
+    if not any(conditions_in(clauses)) and left is None:
+        clauses += _awaited(case, waiter, peer)
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
         clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
     return clauses
+
+
+def _awaited(case: Case, waiter: Activity, peer: int) -> list[Message]:
+    """A clause on what decides how many messages the waiter expects, where nothing is known of its peer's way: the
+    conditions around its own call, else a loop around it that the peer is not in."""
+    where = waiter.where
+    line = case.sources.line(where.file, where.line) if where is not None else None
+    if not any(call in (line or "") for call in names("issues_message")):
+        return []  # it was issued at another line
+    loop = loop_left(case, waiter.stack, peer)
+    found = awaited_under(case, waiter)
+    return found or ([[f"how many rank {waiter.rank} expects depends on ", loop]] if loop is not None else [])
 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
