@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out
 from hangdoc.diagnosis.condition.matching_message import Matching, matching, tag_set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.stacks import same_line
 from hangdoc.diagnosis.messages.faults import TagMismatch
 from hangdoc.model.message import Joined, Message, conditions_in, joined, sentence
 
@@ -32,7 +33,9 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     apart = partner is not None and not partner.issues(found.frame)
     said = _computed(case, found, partner)
     if apart and partner is not None:
+        # Either the receiver awaits a message that was left out, or the sender sends one that is not expected.
         said = left_out(case, receiver, found.sender, partner)
+        said = said if any(conditions_in(said)) else _not_expected(case, found)
     fix: Message = "use one tag for the message on both sides"
     if apart and any(conditions_in(said)):
         fix = "let both ranks decide alike whether the message with that tag is passed"
@@ -54,6 +57,14 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
         decided_at=cited[0] if cited else None,
         or_at=cited[1] if apart and len(cited) > 1 else None,
     )
+
+
+def _not_expected(case: Case, found: TagMismatch) -> list[Message]:
+    """Clauses on the message that the sender waits in, and for which the receiver has not come to its recv."""
+    sender = case.activities[found.sender]
+    waits = sender.where is not None and found.frame is not None and same_line(sender.where, found.frame)
+    taken = matching(case, sender, found.receiver) if waits else None
+    return left_out(case, sender, found.receiver, taken) if taken is not None else []
 
 
 def _computed(case: Case, found: TagMismatch, partner: Matching | None) -> list[Message]:
