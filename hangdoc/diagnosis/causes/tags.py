@@ -12,11 +12,14 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out
-from hangdoc.diagnosis.condition.matching_message import Matching, matching, tag_set_by
+from hangdoc.diagnosis.condition.matching_message import Matching, matching, of_same_tag, tag_set_by
+from hangdoc.diagnosis.condition.ways_past import around_line
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_line
 from hangdoc.diagnosis.messages.faults import TagMismatch
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Joined, Message, conditions_in, joined, sentence
 
 _MOST_SETTINGS = 2
@@ -59,6 +62,25 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     )
 
 
+def _by_source(case: Case, found: TagMismatch) -> list[Message]:
+    """Clauses on the conditions around both calls and around those that are written with their tags, where stacks alone
+    are there to see."""
+    clauses: list[Message] = []
+    for rank, peer in ((found.receiver, found.sender), (found.sender, found.receiver)):
+        waiter = case.activities[rank]
+        op = "send" if waiter.kind == ActivityKind.RECV else "recv"
+        partner = of_same_tag(case.sources, waiter.where, names(f"{_OPS[op]}_message"))
+        given = around_line(case, partner) if partner is not None else []
+        if given:
+            here: Message = [f"the {op} of the tag that rank {rank} waits with is at ", place(partner), ", under "]
+            clauses.append([here, Joined(given, " and "), f": rank {peer} is not there"])
+        clauses += awaited_under(case, waiter)
+    return clauses
+
+
+_OPS = {"send": "sends", "recv": "receives"}
+
+
 def _not_expected(case: Case, found: TagMismatch) -> list[Message]:
     """Clauses on the message that the sender waits in, and for which the receiver has not come to its recv."""
     sender = case.activities[found.sender]
@@ -79,4 +101,6 @@ def _computed(case: Case, found: TagMismatch, partner: Matching | None) -> list[
         receiver = case.activities[found.receiver]
         late = found.strayed == found.receiver
         return awaited_under(case, receiver) if late else left_out(case, receiver, found.sender, partner)
+    if not told and not case.has_history:
+        return _by_source(case, found)
     return [[subject_of(answer), Joined(answer.tests, " and ")] for answer in told]

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 
 def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
@@ -38,6 +38,13 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
             # What goes alike in each round decides nothing, where anything else is on the way.
             return ([each for each in on_the_way if each not in alike] or on_the_way)[-2:], left[:2]
     return [], []
+
+
+def around_line(case: Case, frame: Frame) -> list[Condition]:
+    """The two nearest conditions around the line, in its own function, by which a rank can go past it."""
+    tree = case.sources.function(frame.file, frame.line)
+    found = [g for g in guards(tree, frame.line) if _may_differ(g)] if tree is not None else []
+    return [_cited(g, frame.file) for g in found if not is_settled(case, g, frame.file)][-2:]
 
 
 def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
