@@ -30,7 +30,13 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
-from hangdoc.diagnosis.blame.message_blame import ahead_of_its_message, odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.message_blame import (
+    ahead_of_its_message,
+    odd_message,
+    one_too_many,
+    partner,
+    unseen_partner,
+)
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
     EndedTask,
@@ -273,11 +279,12 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, a missing partner, the order across groups, the lines of the stacks; a circle is always there."""
+    went astray, a missing partner, a message too many, the order across groups, the lines of the stacks; a circle is
+    always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (ahead_of_its_message, odd_message, partner, order_across_groups, compare_places, cycle)
+    deciders = (ahead_of_its_message, odd_message, partner, one_too_many, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

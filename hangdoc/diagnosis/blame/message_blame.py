@@ -23,7 +23,7 @@ from hangdoc.diagnosis.messages.faults import (
     named_by_nobody,
     wrong_peer,
 )
-from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
+from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
@@ -71,6 +71,30 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
+
+
+@dataclass(frozen=True, slots=True)
+class OneTooMany(Explanation):
+    """A rank waits for more messages with its peer than in any round before, and the peer passed as many as ever."""
+
+    rank: int
+    peer: int
+    usual: int
+
+
+def one_too_many(case: Case) -> Blame[OneTooMany] | None:
+    """The rank that waits for a message more than ever before its call, where its peer is already in that call.
+
+    Example: rank 0 always took 3 messages of rank 1 before the broadcast, and waits for a fourth one, and rank 1, which
+    has sent 3 as ever, is in the broadcast → rank 0.
+    """
+    for waiter, peer in missing_partners(case):
+        usual = more_than_ever(case, waiter) if is_on_its_way(case, waiter, peer) else 0
+        if usual and case.graph.dissolves((waiter,)):
+            sure = f"rank {waiter} had always passed {usual} such messages with rank {peer} between its calls"
+            found = OneTooMany(waiter, peer, usual)
+            return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return None
 
 
 def _turned_back(case: Case, peer: int, waiter: int) -> bool:
@@ -174,6 +198,10 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    rounds = _rounds(case, found.receiver, found.sender) if not case.has_history else None
+    if rounds is not None and rounds[1] > rounds[0]:
+        sure = f"rank {found.sender} is a round further than rank {found.receiver}, which waits for its message"
+        return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
@@ -240,7 +268,7 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     ahead: dict[int, int] = {}
     for rank, activity in case.activities.items() if not case.has_history else ():
         peer = activity.peer
-        if activity.kind in MESSAGES and peer in case.activities and peer is not None:
+        if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
             rounds = _rounds(case, rank, peer)
             ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
     if len(ahead) != 1:
@@ -249,6 +277,12 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     sure = f"rank {peer} is a round further than rank {waiter}, which waits for its message"
     found = MissingPartner(ahead=True)
     return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _answers(case: Case, waiter: Activity) -> bool:
+    """True if the peer waits with a message of its own for this one: then it is there, under another tag."""
+    peer = case.activities.get(waiter.peer) if waiter.peer is not None else None
+    return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
 
 
 def _rounds(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, OneTooMany, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import by_evidence, of_partner
+from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
     chosen_there,
@@ -18,9 +18,10 @@ from hangdoc.diagnosis.condition.way_to_message import (
     sent_for_others,
     way_to_message,
 )
-from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import loop_around, loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
@@ -28,7 +29,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, conditions_in, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
 
@@ -152,6 +153,30 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     )
 
 
+@cause("HD202", explains=OneTooMany, order=292)
+def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
+    """HD202: a rank expects one message more than its peer passes in a round."""
+    found = blame.found
+    waiter, peer = case.activities[found.rank], case.activities[found.peer]
+    under, loop = awaited_under(case, waiter), loop_around(case, waiter.stack)
+    return Finding(
+        "HD202",
+        sentence(
+            [
+                [f"rank {found.rank} waits for one {waiter.kind} more with rank {found.peer} than ever"],
+                [at(waiter.where), f": rank {found.peer} is in ", single_spaced(peer.text), at(peer.where)],
+            ]
+        ),
+        joined(
+            f"in each round before, rank {found.rank} passed {found.usual} such messages with rank {found.peer}, which "
+            "has issued as many this time",
+            *under,
+            "" if under or loop is None else ["how many it awaits depends on ", loop],
+        ),
+        f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
+    )
+
+
 def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
     """A rank that waits for a message of a culprit's: the one whose message the culprit once skipped, else any."""
     waiting = [
@@ -239,10 +264,24 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
+    if not any(conditions_in(clauses)) and left is None:
+        clauses += _awaited(case, waiter, peer)
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
         clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
     return clauses
+
+
+def _awaited(case: Case, waiter: Activity, peer: int) -> list[Message]:
+    """A clause on what decides how many messages the waiter expects, where nothing is known of its peer's way: the
+    conditions around its own call, else a loop around it that the peer is not in."""
+    where = waiter.where
+    line = case.sources.line(where.file, where.line) if where is not None else None
+    if not any(call in (line or "") for call in names("issues_message")):
+        return []  # it was issued at another line
+    loop = loop_left(case, waiter.stack, peer)
+    found = awaited_under(case, waiter)
+    return found or ([[f"how many rank {waiter.rank} expects depends on ", loop]] if loop is not None else [])
 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:

@@ -8,6 +8,7 @@ rank 1 sends another one at line 47 now.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.message_pairs import paired
@@ -18,7 +19,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.settings import argument_of, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
@@ -85,15 +86,39 @@ def tag_set_by(sources: Sources, frame: Frame | None) -> list[Answer]:
     Example: `dist.send(x, nxt, tag=self.sent)`, and `if len(x): ⏎ self.sent += 1` → `self.sent` is counted under the
     `if`.
     """
+    tag = _tag_at(sources, frame)
+    at = place_of(sources, frame.file, frame.line) if frame is not None else None
+    return set_by(sources, at, tag, by_rank=False) if tag is not None and at is not None else []
+
+
+def of_same_tag(sources: Sources, frame: Frame | None, calls: Sequence[str]) -> Frame | None:
+    """The one line of the program that calls one of these with the tag, as it is written, of the call at that line.
+
+    Example: of `dist.recv(shape, src, tag=HEADER)` → the line of `dist.send(shape, dst, tag=HEADER)`.
+    """
+    tag = _tag_at(sources, frame)
+    if tag is None:
+        return None
+    found = [
+        each
+        for each in sources.user_calls(*calls)
+        if (given := argument_of(each.call, [], *names("tag_local"))) is not None and text_of(given) == text_of(tag)
+    ]
+    if len({(each.file, each.call.lineno) for each in found}) != 1:
+        return None
+    return Frame(found[0].file, found[0].call.lineno, function_name(found[0].tree, found[0].call.lineno))
+
+
+def _tag_at(sources: Sources, frame: Frame | None) -> ast.expr | None:
+    """What the call at the line gives for its tag."""
     at = place_of(sources, frame.file, frame.line) if frame is not None else None
     if at is None or frame is None:
-        return []
-    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)]
-    for call in calls:
+        return None
+    for call in (n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)):
         tag = argument_of(call, [], *names("tag_local"))
         if tag is not None and any(part in f"{last_name(call.func)}(" for part in names("issues_message")):
-            return set_by(sources, at, tag)
-    return []
+            return tag
+    return None
 
 
 def _line(stack: Stack) -> _Line | None:

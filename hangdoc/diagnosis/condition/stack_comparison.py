@@ -68,8 +68,8 @@ def is_ahead(sources: Sources, stack: Stack, other: Stack) -> bool:
 
 
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[str, str, str]]:
-    """(file, function, name that counts the rounds) of the loops that both are in; [] where nothing counts the
-    innermost of them.
+    """(file, function, name that counts the rounds) of the loops that both are in, the outermost first; [] where
+    nothing counts the innermost of them.
 
     They are those of the innermost function that both share, and those around the calls that lead there, as far out as
     no library lies between, whose loops cannot be seen. Example: both are in fit(), in `for step in range(n):`, or in
@@ -86,7 +86,7 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
         loops = [g for g in around[0] if g.kind == "loop" and g in around[1]]
         if loops and not loops[-1].rounds and not found:
             return []  # it goes round unseen, however far the loops around it have counted
-        found += [(mine.file, mine.function, name) for g in loops for name in g.rounds]
+        found = [*((mine.file, mine.function, name) for g in loops for name in g.rounds), *found]
         if _is_called_by_library(stack, mine):
             break
     return found

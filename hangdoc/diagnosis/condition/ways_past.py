@@ -14,7 +14,7 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 
 def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
@@ -40,18 +40,39 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     return [], []
 
 
+def around_line(case: Case, frame: Frame) -> list[Condition]:
+    """The two nearest conditions around the line, in its own function, by which a rank can go past it."""
+    tree = case.sources.function(frame.file, frame.line)
+    found = [g for g in guards(tree, frame.line) if _may_differ(g)] if tree is not None else []
+    return [_cited(g, frame.file) for g in found if not is_settled(case, g, frame.file)][-2:]
+
+
 def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
     """The innermost loop around the line that issues the messages, which the rank has left: it may have had fewer
     rounds than its peer awaits. None where the rank is still in it.
 
     Example: `for group in self.kept(version): ⏎ dist.send(group, 1)`, and the rank is in the broadcast after it.
     """
+    around = _innermost_loop(case, stack)
+    if around is None:
+        return None
+    file, loop = around
+    within = any(f.file == file and loop.holds(f.line) for f in case.activities[rank].stack)
+    return None if within else _cited(loop, file)
+
+
+def loop_around(case: Case, stack: Stack) -> Condition | None:
+    """The innermost loop of the user's around the line that issues the messages."""
+    around = _innermost_loop(case, stack)
+    return _cited(around[1], around[0]) if around is not None else None
+
+
+def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
     for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
         tree = case.sources.function(frame.file, frame.line)
         loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
         if loops:
-            within = any(f.file == frame.file and loops[-1].holds(f.line) for f in case.activities[rank].stack)
-            return None if within else _cited(loops[-1], frame.file)
+            return frame.file, loops[-1]
     return None
 
 

@@ -81,6 +81,8 @@ def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMisma
     if message is None:
         return None
     new = [_is_new(theirs, message, sends), _is_new(mine, waiting, recvs)]
+    if new[0] == new[1]:
+        new = [_is_out_of_order(theirs, message, sends), _is_out_of_order(mine, waiting, recvs)]
     strayed = sender.rank if new == [True, False] else receiver.rank if new == [False, True] else None
     frames = user_stack(theirs.stack(message.stack))
     return TagMismatch(receiver.rank, sender.rank, waiting.tag, message.tag, frames[0] if frames else None, strayed)
@@ -128,6 +130,19 @@ def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
     if wanted is None or sent is None or wanted == sent:
         return None
     return TagMismatch(receiver.rank, sender.rank, wanted, sent, sender.where, None)
+
+
+def _is_out_of_order(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
+    """True if another tag had always come at the message's line after the one before it.
+
+    Example: 3 after 0, 1, 2, 3, 0, 1, 2, 3, 0, 1 → True: 2 is what follows 1.
+    """
+    site = site_of(journal.stack(message.stack))
+    tags = [m.tag for m in messages if m.created_ns <= message.created_ns and site_of(journal.stack(m.stack)) == site]
+    if len(tags) < _FEWEST_COUNTED:
+        return False
+    usual = [later for earlier, later in pairwise(tags[:-1]) if earlier == tags[-2]]
+    return len(usual) >= _FEWEST_COUNTED and len(set(usual)) == 1 and tags[-1] not in usual
 
 
 @dataclass(frozen=True, slots=True)

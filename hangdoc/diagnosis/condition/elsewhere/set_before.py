@@ -64,9 +64,10 @@ def set_before(
     return []
 
 
-def set_by(sources: Sources, at: Place, value: ast.expr) -> list[Answer]:
-    """What set the value of the expression at that place, filled or chose it, the nearest to it first."""
-    walk = _Walk(sources, True, set(), set(), {getattr(at.function, "name", "")})
+def set_by(sources: Sources, at: Place, value: ast.expr, *, by_rank: bool = True) -> list[Answer]:
+    """What set the value of the expression at that place, filled or chose it, the nearest to it first; ``by_rank``:
+    conditions on the rank alone count."""
+    walk = _Walk(sources, by_rank, set(), set(), {getattr(at.function, "name", "")})
     return list(walk.back(at, value, _STEPS))
 
 
