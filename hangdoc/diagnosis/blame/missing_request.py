@@ -118,7 +118,9 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     absent = tuple(r for r in rest if r not in servers)
     if case.hidden or not absent or not all(case.graph.on(r) & set(asked) for r in rest):
         return None
-    called = plain(user_stack(chain.last.thread.frames)[-1].function)
+    # A thread of a pool, or of a socket's own, runs more around what it does for a request.
+    servant = user_stack(chain.last.thread.frames)
+    called = plain(servant[-1 if runs_remote_call(chain.last.thread) else 0].function)
     if chain.asked:
         makers = _makers(case, chain.asked)
         absent = tuple(r for r in absent if r in makers)
@@ -257,10 +259,11 @@ def _test_of(guard: Guard) -> ast.expr | None:
 
 
 def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:
-    """True if the rank called a function that runs on another one and waits there for a further call of it."""
-    if case.activities[rank].kind != ActivityKind.REMOTE_CALL or chain.end is not End.REQUEST:
-        return False
-    return len(chain.hops) == 2 and chain.last.rank != rank and runs_remote_call(chain.last.thread)
+    """True if the rank called a function that runs on another one, or sent it a request, and what answers it waits
+    there for a further one."""
+    asks = case.activities[rank].kind in (ActivityKind.REMOTE_CALL, ActivityKind.IO)
+    through_a_servant = len(chain.hops) == 2 and chain.last.rank != rank and not chain.last.is_main
+    return asks and chain.needs_a_request and through_a_servant
 
 
 def _at_its_request(case: Case, token: Token, asked: tuple[str, ...]) -> Token:

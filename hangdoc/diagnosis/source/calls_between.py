@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.names import names
@@ -168,25 +168,34 @@ def _passed(where: Frame | None, calls: _Calls, sources: Sources) -> str:
             found = calls.handed_on(value) or found
         if isinstance(node, ast.Call) and holds(node, where.line) and (waits := calls.waits_on(node)) is not None:
             awaited.append(waits)
-    results = _results(tree, calls) if awaited else {}
+    results = _results(where, calls, sources) if awaited else {}
     for each in awaited:
         found = results.get(dotted(each)) or calls.handed_on(each) or found
     return "" if found in _parameters(tree) else found
 
 
-def _results(tree: ast.AST, calls: _Calls) -> dict[str, str]:
-    """What keeps the results of such calls → the function: {'jobs': 'play', 'job': 'play'} of
-    `jobs = [remote(to, play) for to in …]` and `[job.to_here() for job in jobs]`."""
+def _results(where: Frame, calls: _Calls, sources: Sources) -> dict[str, str]:
+    """What keeps the results of such calls, in the function or as an attribute anywhere in its file → the function.
+
+    Example: `jobs = [remote(to, play) for to in …]` and `[job.to_here() for job in jobs]` → {'jobs': 'play', 'job':
+    'play'}.
+    """
+    own = sources.function(where.file, where.line)
     found: dict[str, str] = {}
-    items: list[tuple[str, str]] = []
+    for tree in (*(tree for _, tree in sources.trees(where.file)), *([own] if own is not None else [])):
+        kept = dict(_kept(tree, calls))
+        found.update({name: function for name, function in kept.items() if tree is own or "." in name})
+    loops = [node for node in ast.walk(own) if isinstance(node, ast.For | ast.comprehension)] if own is not None else []
+    items = [(dotted(node.target), dotted(node.iter)) for node in loops]
+    return found | {item: found[kept] for item, kept in items if item and kept in found}
+
+
+def _kept(tree: ast.AST, calls: _Calls) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and (function := calls.handed_on(node.value)):
-            found.update(dict.fromkeys(filter(None, map(dotted, node.targets)), function))
+            yield from ((name, function) for target in node.targets if (name := dotted(target)))
         elif isinstance(node, ast.Call) and _method(node) == "append" and (function := calls.handed_on(node)):
-            found[dotted(node.func).rpartition(".")[0]] = function
-        elif isinstance(node, ast.For | ast.comprehension):
-            items.append((dotted(node.target), dotted(node.iter)))
-    return found | {item: found[kept] for item, kept in items if item and kept in found}
+            yield dotted(node.func).rpartition(".")[0], function
 
 
 def _method(call: ast.Call) -> str:
