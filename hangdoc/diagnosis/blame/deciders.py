@@ -32,6 +32,7 @@ from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.message_blame import ahead_of_its_message, odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
+    AllAsked,
     EndedTask,
     MissingRequest,
     NoFurtherRequest,
@@ -234,7 +235,15 @@ def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
 
 def waiting_threads(
     inquiry: Inquiry,
-) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[EndedTask] | Blame[ThreadWait] | None:
+) -> (
+    Blame[AskedInTurn]
+    | Blame[MissingRequest]
+    | Blame[AllAsked]
+    | Blame[NoFurtherRequest]
+    | Blame[EndedTask]
+    | Blame[ThreadWait]
+    | None
+):
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case

@@ -37,7 +37,7 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in methods
-        and (not last or dotted(call.func.value).rpartition(".")[2] == last)
+        and (not last or _named(call.func.value).rpartition(".")[2] == last)
         and (ever or _follows(tree, frame.line, call.lineno) or any(holds(loop, call.lineno) for loop in loops))
         for call in ast.walk(tree)
     )
@@ -67,7 +67,7 @@ def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> 
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute) or node.attr not in methods:
                 continue
-            if dotted(node.value).rpartition(".")[2] == last if last else id(node) in bare:
+            if _named(node.value).rpartition(".")[2] == last if last else id(node) in bare:
                 found[file, node.lineno] = function_name(tree, node.lineno)
     return [Frame(file, line, found[file, line]) for file, line in sorted(found)]
 
@@ -211,13 +211,20 @@ def _receivers(where: Frame, methods: Collection[str], sources: Sources) -> list
     """What each call of one of these methods at the line is made on; '' where that has no name."""
     tree = sources.function(where.file, where.line)
     return [
-        dotted(node.func.value)
+        _named(node.func.value)
         for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in methods
         and holds(node, where.line)
     ]
+
+
+def _named(node: ast.AST) -> str:
+    """'self.jobs' of such a name, 'entry.full' of `entry["full"]`; '' of anything else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return f"{dotted(node.value)}.{node.slice.value}"
+    return dotted(node)
 
 
 def _last(node: ast.AST) -> str:
