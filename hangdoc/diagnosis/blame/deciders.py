@@ -39,6 +39,7 @@ from hangdoc.diagnosis.blame.message_blame import (
 )
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
+    AllAsked,
     EndedTask,
     MissingRequest,
     NoFurtherRequest,
@@ -256,7 +257,15 @@ def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
 
 def waiting_threads(
     inquiry: Inquiry,
-) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[EndedTask] | Blame[ThreadWait] | None:
+) -> (
+    Blame[AskedInTurn]
+    | Blame[MissingRequest]
+    | Blame[AllAsked]
+    | Blame[NoFurtherRequest]
+    | Blame[EndedTask]
+    | Blame[ThreadWait]
+    | None
+):
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case

@@ -2,6 +2,8 @@
 
 Example: three trainers push gradients to a server, whose `push` waits until all three have come. Trainers 1 and 3 wait
 for its answer; trainer 2 has skipped its push and is in the barrier after the loop, with the server → trainer 2.
+The call that is missing may be one of another function: pull() waits until all have called push(). It may be a message
+to a thread that serves a socket, and the ranks that make it may run what a further rank has called on them.
 A function that returns a future (`async_execution`) holds its answers back without any thread that waits.
 """
 
@@ -55,6 +57,18 @@ class NoFurtherRequest(Explanation):
 
 
 @dataclass(frozen=True, slots=True)
+class AllAsked(Explanation):
+    """``waiting`` called a function whose answer takes one more call of it, and no other rank is there to make one.
+
+    Example: three evaluators report each round to rank 0, one of them has skipped a round, and all wait for answers.
+    """
+
+    waiting: tuple[int, ...]
+    called: str
+    chain: Chain
+
+
+@dataclass(frozen=True, slots=True)
 class EndedTask(Explanation):
     """Threads of ``waiting``, which run a function for another rank, wait ``at`` a line for the answer to a call that
     takes one more; on the culprits that function has made the call before, and has ended.
@@ -101,7 +115,7 @@ def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
     return process.last.threads if process is not None and process.last is not None else ()
 
 
-def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | None:
+def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | None:
     """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
     function that waits for another one, of those that made calls of that one before.
 
@@ -116,9 +130,13 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     waiting, chain = tuple(asked), asked[min(asked)]
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     absent = tuple(r for r in rest if r not in servers)
-    if case.hidden or not absent or not all(case.graph.on(r) & set(asked) for r in rest):
+    if case.hidden or not all(case.graph.on(r) & set(asked) for r in rest):
         return None
-    called = plain(user_stack(chain.last.thread.frames)[-1].function)
+    # A thread of a pool, or of a socket's own, runs more around what it does for a request.
+    servant = user_stack(chain.last.thread.frames)
+    called = plain(servant[-1 if runs_remote_call(chain.last.thread) else 0].function)
+    if not absent:
+        return _all_asked(waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
     if chain.asked:
         makers = _makers(case, chain.asked)
         absent = tuple(r for r in absent if r in makers)
@@ -135,6 +153,13 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     if len(absent) < len(waiting):
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+
+
+def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:
+    """The blame of all that called the function: one of them has left out a call before."""
+    sure = f"{called}() waits for a further call, and all that make it wait for its answer"
+    proved = chain.last.thread.wakes_in is None
+    return Blame(AllAsked(waiting, called, chain), waiting, proved=proved, sure=sure)
 
 
 def _makers(case: Case, asked: tuple[str, ...]) -> dict[int, tuple[Frame, ...]]:
@@ -257,10 +282,11 @@ def _test_of(guard: Guard) -> ast.expr | None:
 
 
 def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:
-    """True if the rank called a function that runs on another one and waits there for a further call of it."""
-    if case.activities[rank].kind != ActivityKind.REMOTE_CALL or chain.end is not End.REQUEST:
-        return False
-    return len(chain.hops) == 2 and chain.last.rank != rank and runs_remote_call(chain.last.thread)
+    """True if the rank called a function that runs on another one, or sent it a request, and what answers it waits
+    there for a further one."""
+    asks = case.activities[rank].kind in (ActivityKind.REMOTE_CALL, ActivityKind.IO)
+    through_a_servant = len(chain.hops) == 2 and chain.last.rank != rank and not chain.last.is_main
+    return asks and chain.needs_a_request and through_a_servant
 
 
 def _at_its_request(case: Case, token: Token, asked: tuple[str, ...]) -> Token:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.missing_request import EndedTask, MissingRequest, NoFurtherRequest
+from hangdoc.diagnosis.blame.missing_request import AllAsked, EndedTask, MissingRequest, NoFurtherRequest
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -17,6 +17,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
@@ -164,6 +165,37 @@ def nothing_more_to_take(case: Case, blame: Blame[NoFurtherRequest]) -> Finding:
         f"let {asked}() be called once for each answer of {called}() that is waited for (an end mark for each rank "
         "that asks), or let it answer that nothing more comes",
         decided_at=next(iter((under or loops)[-1:]), None),
+    )
+
+
+@cause("HD505", explains=AllAsked, order=89)
+def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
+    """HD505: a function that answers only when all have called it waits, and so do all that call it: one of them has
+    left out a call before."""
+    found, called = blame.found, blame.found.called
+    server, first = found.chain.last, case.activities[found.waiting[0]]
+    places = requests(case.sources).get(called, ())
+    under = list(dict.fromkeys(each for at in places for each in conditions_of_call(case.sources, at, ())[-1:]))
+    told: Message = [Joined(under[:_MOST_DROPPED], " or "), " decides whether a rank makes the call"]
+    return Finding(
+        "HD505",
+        sentence(
+            [
+                [Does(found.waiting, "waits", "wait"), " at ", place(first.where), f" for the answer of {called}()"],
+                [f" from rank {server.rank}, which waits at ", place(server.where), " for a further call; no other "],
+                ["rank is on its way to make one"],
+            ],
+            where_they_wait(case, tuple(r for r in sorted(case.activities) if r not in found.waiting)),
+        ),
+        joined(
+            f"{called}() answers only when all have called it; one of them has left out a call before, or they differ "
+            "in which round they are",
+            told if under else "",
+        ),
+        f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
+        "without those that left it out",
+        "which of them left out a call was not seen",
+        decided_at=next(iter(under), None),
     )
 
 

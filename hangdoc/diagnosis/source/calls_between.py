@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.names import names
@@ -37,7 +37,7 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in methods
-        and (not last or dotted(call.func.value).rpartition(".")[2] == last)
+        and (not last or _named(call.func.value).rpartition(".")[2] == last)
         and (ever or _follows(tree, frame.line, call.lineno) or any(holds(loop, call.lineno) for loop in loops))
         for call in ast.walk(tree)
     )
@@ -67,7 +67,7 @@ def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> 
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute) or node.attr not in methods:
                 continue
-            if dotted(node.value).rpartition(".")[2] == last if last else id(node) in bare:
+            if _named(node.value).rpartition(".")[2] == last if last else id(node) in bare:
                 found[file, node.lineno] = function_name(tree, node.lineno)
     return [Frame(file, line, found[file, line]) for file, line in sorted(found)]
 
@@ -168,25 +168,34 @@ def _passed(where: Frame | None, calls: _Calls, sources: Sources) -> str:
             found = calls.handed_on(value) or found
         if isinstance(node, ast.Call) and holds(node, where.line) and (waits := calls.waits_on(node)) is not None:
             awaited.append(waits)
-    results = _results(tree, calls) if awaited else {}
+    results = _results(where, calls, sources) if awaited else {}
     for each in awaited:
         found = results.get(dotted(each)) or calls.handed_on(each) or found
     return "" if found in _parameters(tree) else found
 
 
-def _results(tree: ast.AST, calls: _Calls) -> dict[str, str]:
-    """What keeps the results of such calls → the function: {'jobs': 'play', 'job': 'play'} of
-    `jobs = [remote(to, play) for to in …]` and `[job.to_here() for job in jobs]`."""
+def _results(where: Frame, calls: _Calls, sources: Sources) -> dict[str, str]:
+    """What keeps the results of such calls, in the function or as an attribute anywhere in its file → the function.
+
+    Example: `jobs = [remote(to, play) for to in …]` and `[job.to_here() for job in jobs]` → {'jobs': 'play', 'job':
+    'play'}.
+    """
+    own = sources.function(where.file, where.line)
     found: dict[str, str] = {}
-    items: list[tuple[str, str]] = []
+    for tree in (*(tree for _, tree in sources.trees(where.file)), *([own] if own is not None else [])):
+        kept = dict(_kept(tree, calls))
+        found.update({name: function for name, function in kept.items() if tree is own or "." in name})
+    loops = [node for node in ast.walk(own) if isinstance(node, ast.For | ast.comprehension)] if own is not None else []
+    items = [(dotted(node.target), dotted(node.iter)) for node in loops]
+    return found | {item: found[kept] for item, kept in items if item and kept in found}
+
+
+def _kept(tree: ast.AST, calls: _Calls) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and (function := calls.handed_on(node.value)):
-            found.update(dict.fromkeys(filter(None, map(dotted, node.targets)), function))
+            yield from ((name, function) for target in node.targets if (name := dotted(target)))
         elif isinstance(node, ast.Call) and _method(node) == "append" and (function := calls.handed_on(node)):
-            found[dotted(node.func).rpartition(".")[0]] = function
-        elif isinstance(node, ast.For | ast.comprehension):
-            items.append((dotted(node.target), dotted(node.iter)))
-    return found | {item: found[kept] for item, kept in items if item and kept in found}
+            yield dotted(node.func).rpartition(".")[0], function
 
 
 def _method(call: ast.Call) -> str:
@@ -202,13 +211,20 @@ def _receivers(where: Frame, methods: Collection[str], sources: Sources) -> list
     """What each call of one of these methods at the line is made on; '' where that has no name."""
     tree = sources.function(where.file, where.line)
     return [
-        dotted(node.func.value)
+        _named(node.func.value)
         for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in methods
         and holds(node, where.line)
     ]
+
+
+def _named(node: ast.AST) -> str:
+    """'self.jobs' of such a name, 'entry.full' of `entry["full"]`; '' of anything else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return f"{dotted(node.value)}.{node.slice.value}"
+    return dotted(node)
 
 
 def _last(node: ast.AST) -> str:

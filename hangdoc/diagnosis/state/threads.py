@@ -105,6 +105,12 @@ class Chain:
         """True if a thread of another rank that is not that rank's main thread is part of it."""
         return any(hop.node.rank != self.hops[0].node.rank and not hop.node.is_main for hop in self.hops)
 
+    @property
+    def needs_a_request(self) -> bool:
+        """True if a thread of another rank waits for a further request before it answers the first rank's."""
+        servant = runs_remote_call(self.last.thread) or _meets(self.last.thread)
+        return self.end is End.REQUEST and self.through_a_servant and servant
+
     def needs(self, rank: int) -> tuple[int, ...]:
         """The ranks that ``rank``, at which the chain begins, waits for.
 
@@ -156,7 +162,7 @@ class Threads:
             following, lock, answers = self._next(node)
             if following is None:
                 hops.append(Hop(node))
-                end, asked = self._end(node)
+                end, asked = self._end(node, serves=len(hops) > 1 and hops[-2].node.rank != node.rank)
                 return Chain(tuple(hops), end, asked=asked) if len(hops) > 1 else None
             hops.append(Hop(node, lock))
             seen = [(hop.node.rank, hop.node.thread.tid) for hop in hops]
@@ -168,12 +174,14 @@ class Threads:
             node = following
         return None
 
-    def _end(self, node: Node) -> tuple[End, tuple[str, ...]]:
-        """What a thread waits for that no thread seen would end, and the functions that would, if they were called."""
+    def _end(self, node: Node, *, serves: bool) -> tuple[End, tuple[str, ...]]:
+        """What a thread waits for that no thread seen would end, and the functions that would, if they were called.
+        ``serves``: another rank waits for what the thread does."""
         if _kind(node.thread) in COMMUNICATING:
             return End.CALL, ()
         waits = _object(node, self.sources)
-        if waits is None or node not in self._handlers:
+        serves = serves and not node.is_main and _meets(node.thread)
+        if waits is None or not (serves or node in self._handlers):
             return End.OUTSIDE, ()
         # A function that others call, and that itself sets what it waits for, waits for a call of another rank.
         if any(would_end(frame, *waits, self.sources, ever=True) for frame in user_stack(node.thread.frames)):
@@ -263,8 +271,8 @@ def _other_end(target: str) -> str:
 def _serving(process: Process, end: str, sources: Sources) -> tuple[Thread | None, bool]:
     """(the thread that serves a socket of this name, whether it waits for data from it); None if several may.
 
-    The one that is blocked on it; else the only one, of those that wait for no other socket, whose code reads or
-    writes sockets. The main thread counts where no other does.
+    The one that is blocked on it; else the only one, or one of those that meet at one line, of those that wait for no
+    other socket and whose code reads or writes sockets. The main thread counts where no other does.
     """
     threads = list(_python_threads(process))
     for thread in threads:
@@ -277,7 +285,16 @@ def _serving(process: Process, end: str, sources: Sources) -> tuple[Thread | Non
         and any(_handles_sockets(frame, sources) for frame in thread.frames)
     ]
     others = [thread for thread in free if thread.tid != process.pid] or free
-    return (others[0] if len(others) == 1 else None), False
+    # Several that stand at one line where they meet wait for the same.
+    met = len({_place(user_stack(thread.frames)[0]) for thread in others}) == 1 and all(map(_meets, others))
+    return (others[0] if met or len(others) == 1 else None), False
+
+
+def _meets(thread: Thread) -> bool:
+    """True if the thread waits at a barrier, on an event or on a condition."""
+    below = below_user(thread.frames)
+    waits = below and below[-1].file.endswith(names("threading_file"))
+    return bool(waits) and plain(below[-1].function) in ("wait", "wait_for")
 
 
 def _handles_sockets(frame: Frame, sources: Sources) -> bool:

@@ -17,7 +17,7 @@ from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.threads import Chain
 from hangdoc.model.diagnosis import Activity, Wait
-from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import ProcessKey
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -126,7 +126,8 @@ class _Builder:
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
         if rank in self.chains:
-            return Wait(rank, self.chains[rank].needs(rank), activity.text, "process")
+            chain = self.chains[rank]
+            return Wait(rank, chain.needs(rank) or self._may_yet_ask(chain), activity.text, "process")
         if kind == ActivityKind.IN_COLLECTIVE:
             return self._in_collective(rank, activity)
         if kind in MESSAGES and self.streams.runs_ahead(rank):
@@ -148,6 +149,15 @@ class _Builder:
         history = self.groups.get(call.group)
         missing = self._call(history, call.sequence)[0] if history is not None else ()
         return Wait(rank, missing, f"has not issued {call.op}, during which a lock is held", "journal")
+
+    def _may_yet_ask(self, chain: Chain) -> tuple[int, ...]:
+        """The ranks that wait for no other, where the rank's answer takes a further request, which one of them makes.
+
+        Example: three trainers push to a server that answers when all have; 1 and 3 wait for it, 2 reads a file → 2.
+        """
+        waiting = COMMUNICATING | GONE | {ActivityKind.REMOTE_CALL, ActivityKind.NOT_VISIBLE}
+        free = (r for r, a in self.activities.items() if a.kind not in waiting and r not in self.chains)
+        return tuple(sorted(free)) if chain.needs_a_request else ()
 
     def _in_collective(self, rank: int, activity: Activity) -> Wait | None:
         """The wait in a collective: by its group and number if they are known, else by the lines of the stacks."""

@@ -135,3 +135,17 @@ def test_a_wait_that_only_a_request_ends() -> None:
     assert requests(sources)["file_task"] == [Frame(FILE, 11, "plan")]
     also = SERVICE + "def main():\n    board.tasks.put(None)\nmain()\n"
     assert ending_requests("self.tasks", ("put",), Sources((SourceText(FILE, "<module>", 1, also),))) == ()
+
+
+def test_an_event_that_is_kept_under_a_key() -> None:
+    report = """\
+def report(self, entry):
+    if self.is_last():
+        entry["full"].set()
+    entry["full"].wait()
+"""
+    sources = Sources((SourceText(FILE, "report", 1, report),))
+    waits = Frame(FILE, 4, "report")
+    assert receiver_of(waits, "wait", sources) == "entry.full"
+    assert would_end(waits, "entry.full", ("set",), sources, ever=True)
+    assert not would_end(waits, "entry.full", ("set",), sources)
