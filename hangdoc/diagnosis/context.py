@@ -33,7 +33,7 @@ from hangdoc.diagnosis.state.held_locks import (
     holds_named,
 )
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
-from hangdoc.diagnosis.state.process import blocking_thread
+from hangdoc.diagnosis.state.process import blocking_thread, kind_mark
 from hangdoc.diagnosis.state.store_keys import setters
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
@@ -163,7 +163,7 @@ class Case:
         absent = [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT]
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
-        found = {rank: self._in_its_message(activity) for rank, activity in found.items()}
+        found = {rank: self._in_its_message(self._in_remote_call(a)) for rank, a in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return with_peers(found, self.ranks, self.sources)
@@ -212,16 +212,22 @@ class Case:
             rank: sorted(some, key=lambda each: message_way(each.message.op) != "recv") for rank, some in found.items()
         }
 
+    def _in_remote_call(self, activity: Activity) -> Activity:
+        """``activity``; as a remote call, if it is a native wait at a line that waits for a function on another
+        rank."""
+        native = activity.kind == ActivityKind.LOCK and kind_mark(activity.stack) is None
+        called = remote_function(activity.where, self.sources) if native else ""
+        if not called or not self.sources.user_definitions(called):
+            return activity
+        return replace(activity, kind=ActivityKind.REMOTE_CALL, text=_ANSWER, reason=None)
+
     def _awaiting(self, activity: Activity) -> Activity:
-        """``activity`` as a remote call, or as a collective, if it is a native wait of unknown reason at a line that
-        waits for a function on another rank, or that calls ``.wait()``.
+        """``activity`` as a collective, if it is a native wait of unknown reason at a line that calls ``.wait()``.
 
         Locks, events and processes wait in Python frames, so a native wait there belongs to an asynchronous call.
         """
         if activity.reason != WaitReason.UNKNOWN or activity.where is None:
             return activity
-        if self.sources.user_definitions(remote_function(activity.where, self.sources)):
-            return replace(activity, kind=ActivityKind.REMOTE_CALL, text=_ANSWER, reason=None)
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and any(call in line for call in names("wait_call"))
         return (
