@@ -44,6 +44,22 @@ _TOLD = {
         """,
         ["if value > 4 * self.mean:"],
     ),
+    "a constant that a method sets, by the only call of the method": (
+        """
+        class Channel:
+            def __init__(self):
+                self.shape = None
+            def forget(self):
+                self.shape = None
+            def expect(self):
+                if self.shape is None:  # asked
+                    receive()
+        def reset(block, channel):
+            if block.needs_reset:
+                channel.forget()
+        """,
+        ["if block.needs_reset:"],
+    ),
     "an argument of the only call": (
         """
         def write(self, state, full=False):
