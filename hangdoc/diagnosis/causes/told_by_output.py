@@ -9,6 +9,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Joined, Message, Ranks, Verb, conditions_in, joined
@@ -25,9 +26,25 @@ def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
     parted = [token.stack for token in (gap.mine, gap.theirs) if token is not None] if gap is not None else []
     found = written_under(case.sources, case.job.written, _stacks(case, blame.culprits, parted), blame.culprits, others)
     gone = tuple(rank for rank in case.activities if rank not in blame.culprits and case.activities[rank].kind in GONE)
+    found = [each for each in found if not _stand_under(case, others, each)]
     if found or not gone:
         return found
     return written_under(case.sources, case.job.written, _stacks(case, gone, parted), gone, blame.culprits)
+
+
+def _stand_under(case: Case, ranks: tuple[int, ...], written: WrittenUnder) -> bool:
+    """True if one of the ranks is under that condition now: it has not come to the line yet, and took it alike.
+
+    Example: `if step % 4 == 0: ⏎ scores = metrics.compute() ⏎ log(scores)`; rank 1 has logged, rank 0 is in compute().
+    """
+    at = written.condition
+    stacks = [case.activities[rank].stack for rank in ranks if rank in case.activities]
+    for frame in (frame for stack in stacks for frame in stack):
+        tree = case.sources.function(frame.file, frame.line) if frame.file == at.file else None
+        around = guards(tree, frame.line) if tree is not None else []
+        if any(g.place == (at.line, at.source) and g.taken == written.taken and g.kind == "if" for g in around):
+            return True
+    return False
 
 
 def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:

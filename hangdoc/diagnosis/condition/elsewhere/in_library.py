@@ -66,8 +66,9 @@ def _tests_data(test: ast.expr | None) -> bool:
         isinstance(n, ast.Call) and last_name(n.func) in names("asks_for_type") for n in ast.walk(test)
     ):
         return False
-    if isinstance(test, ast.BoolOp):
-        return any(map(_tests_data, test.values))
+    if isinstance(test, ast.BoolOp):  # of set-up and data together, as `sync and distributed`, all is set up alike
+        set_up = any(pattern("same_everywhere").search(text_of(each)) for each in test.values)
+        return not set_up and any(map(_tests_data, test.values))
     if isinstance(test, ast.UnaryOp):
         return _tests_data(test.operand)
     if pattern("same_everywhere").search(text_of(test)) or any(map(is_rank_name, names_in(test))):
