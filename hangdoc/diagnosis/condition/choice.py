@@ -37,7 +37,7 @@ from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
@@ -350,7 +350,7 @@ def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks)
     before = _previous(case, gap.mine)
     if before is None or gap.theirs is None:
         return False
-    return before.site == gap.theirs.site and _can_explain(case, gap, loop, ranks)
+    return lines_of(before.site) == lines_of(gap.theirs.site) and _can_explain(case, gap, loop, ranks)
 
 
 def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
