@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.phrases import cited, place
@@ -27,6 +28,26 @@ def conditions_of_call(
 ) -> list[Condition]:
     """The conditions around the call: in its function, or by which the loop around it leaves items out, or else around
     the calls of that function; without those that ``stack`` has passed."""
+    for at, around in enumerate(_around_call(sources, call, stack, kinds)):
+        left_out = not around and kinds == CONDITIONS and not at
+        found = left_out_around(sources, call.file, call.line) if left_out else around
+        if found:  # a test of the rank goes alike every time
+            return sorted(found[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
+    return []
+
+
+def loops_of_call(sources: Sources, call: Frame, stack: Stack) -> list[Condition]:
+    """The outermost loop around the call, or around the calls of its function, which made none where it found nothing
+    to go over; [] where there is none.
+
+    Example: `for region in pool.usable(): ⏎ publish(region)`, and publish() makes the call → that loop.
+    """
+    found = [each for around in _around_call(sources, call, stack, ("loop",)) for each in reversed(around)]
+    return found[-1:]
+
+
+def _around_call(sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, ...]) -> Iterator[list[Condition]]:
+    """What is around the call, and then around each call of its function, without what ``stack`` has passed."""
     trees = [(frame, sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
     known = {guard.place for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)}
     lines = [(call.file, call.line)]
@@ -36,12 +57,7 @@ def conditions_of_call(
     for file, line in lines:
         tree = sources.function(file, line)
         around = guards(tree, line) if tree is not None else []
-        found = [cited(g, file) for g in around if g.kind in kinds and g.place not in known and _MAIN not in g.names]
-        if not found and kinds == CONDITIONS and (file, line) == lines[0]:
-            found = left_out_around(sources, file, line)
-        if found:  # a test of the rank goes alike every time
-            return sorted(found[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
-    return []
+        yield [cited(g, file) for g in around if g.kind in kinds and g.place not in known and _MAIN not in g.names]
 
 
 def may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.unset_key import KeyOfTheOtherArm, UnsetKey
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -21,7 +21,9 @@ def own_key_left_out(case: Case, blame: Blame[UnsetKey]) -> Finding:
     """HD305: each rank sets a key of its own and waits for those of all, and some have left theirs out."""
     found = blame.found
     first = case.activities[found.waiting[0]]
-    deciding = conditions_of_call(case.sources, found.set_at, case.activities[blame.culprits[0]].stack)
+    stack = case.activities[blame.culprits[0]].stack
+    deciding = conditions_of_call(case.sources, found.set_at, stack)
+    deciding = deciding or loops_of_call(case.sources, found.set_at, stack)
     missing = Joined([f"{key}" for key in found.missing[:_MOST_KEYS]])
     there: Message = f"{len(found.there)} keys of the same name are there" if len(found.there) > 1 else "another is"
     return Finding(
