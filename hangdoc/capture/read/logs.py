@@ -20,6 +20,8 @@ _MAX_LINE = 400
 _MAX_TELLING = 8
 _SAME_TIME = 2.0
 """Seconds by which a process's two streams may differ and still tell of the same moment. Judgement."""
+_AT_ONCE = 0.3
+"""The same, where what was written first tells of no error: a rank starts within a second. Judgement."""
 _MOST_GENERATIONS = 16
 """How far above a rank its watcher may run: torchrun, a shell and a wrapper or two are between them. Judgement."""
 _TELLING = ("EnforceNotMet", "enforce fail", "op.preamble.length <= op.nbytes", "Received data size doesn't match")
@@ -64,7 +66,8 @@ def log_files(pid: int) -> tuple[LogFile, ...]:
 def read_log(files: tuple[LogFile, ...]) -> LogTail | None:
     """The tail of the first of ``files`` that holds text: at most 40 lines, control characters escaped.
 
-    A file that was written to well after the others comes before them: a warning of the start is not the last word.
+    A file that was written to well after the others comes before them: a warning of the start is not the last word. One
+    that tells of errors may lie further back than another.
     """
     for file in _latest_first(files):
         lines = tail_lines(file)[-_MAX_LINES:]
@@ -81,7 +84,12 @@ def _latest_first(files: tuple[LogFile, ...]) -> list[LogFile]:
             status = os.stat(file.path, follow_symlinks=False)  # noqa: PTH116
             written[file] = status.st_mtime if status.st_size else 0.0
     latest = max(written.values(), default=0.0)
-    return sorted(files, key=lambda file: latest - written.get(file, 0.0) > _SAME_TIME)
+
+    def lies_back(file: LogFile) -> bool:
+        before = latest - written.get(file, 0.0)
+        return before > _SAME_TIME or (before > _AT_ONCE and not any(told_errors(tail_lines(file))))
+
+    return sorted(files, key=lies_back)
 
 
 def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
