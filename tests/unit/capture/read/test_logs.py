@@ -43,6 +43,17 @@ def test_the_first_that_says_something(tmp_path: Path) -> None:
     assert read_log(()) is None
 
 
+@pytest.mark.parametrize(("said", "first"), [("a line of the start\n", "stdout"), ("ValueError: of 3\n", "stderr")])
+def test_only_an_error_may_lie_a_second_back(tmp_path: Path, said: str, first: str) -> None:
+    stderr, stdout = tmp_path / "stderr.log", tmp_path / "stdout.log"
+    stderr.write_text(said)
+    stdout.write_text("step 3\n")
+    os.utime(stderr, (0, stdout.stat().st_mtime - 1))
+    found = read_log(files(stderr, stdout))
+    assert found is not None
+    assert Path(found.path).stem == first
+
+
 def test_what_was_written_last_comes_before_what_lies_back(tmp_path: Path) -> None:
     stderr, stdout = tmp_path / "stderr.log", tmp_path / "stdout.log"
     stderr.write_text("a warning of the start\n")
