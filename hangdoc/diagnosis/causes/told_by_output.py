@@ -7,9 +7,9 @@ from dataclasses import replace
 from hangdoc.diagnosis.causes.deciding import answers_at, decided_by
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
+from hangdoc.diagnosis.condition.stack_comparison import guards_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Joined, Message, Ranks, Verb, conditions_in, joined
@@ -39,12 +39,8 @@ def _stand_under(case: Case, ranks: tuple[int, ...], written: WrittenUnder) -> b
     """
     at = written.condition
     stacks = [case.activities[rank].stack for rank in ranks if rank in case.activities]
-    for frame in (frame for stack in stacks for frame in stack):
-        tree = case.sources.function(frame.file, frame.line) if frame.file == at.file else None
-        around = guards(tree, frame.line) if tree is not None else []
-        if any(g.place == (at.line, at.source) and g.taken == written.taken and g.kind == "if" for g in around):
-            return True
-    return False
+    around = [g for stack in stacks for g in guards_at(case.sources, stack, at.file, (at.line, at.source))]
+    return any(guard.taken == written.taken and guard.kind == "if" for guard in around)
 
 
 def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:

@@ -11,11 +11,11 @@ from hangdoc.diagnosis.causes.phrases import (
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.beside import goes_on_beside
+from hangdoc.diagnosis.condition.stack_comparison import guards_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.stacks import same_place
-from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.message import Condition, Joined, Message, Ranks, joined, sentence
 
 
@@ -69,9 +69,8 @@ def _is_passed(case: Case, blame: Blame[Explanation], beside: Condition) -> bool
 def _is_under(case: Case, rank: int, beside: Condition) -> bool:
     process = case.ranks[rank].process
     main = process.last.main if process is not None and process.last is not None else None
-    trees = [(f, case.sources.function(f.file, f.line)) for f in main.frames if f.file == beside.file] if main else []
-    around = [guards(tree, frame.line) for frame, tree in trees if tree is not None]
-    return any((beside.line, beside.source) == guard.place for found in around for guard in found)
+    place = beside.line, beside.source
+    return main is not None and bool(guards_at(case.sources, main.frames, beside.file, place))
 
 
 def _decided(beside: Condition | None, blame: Blame[Explanation]) -> Message:

@@ -145,6 +145,18 @@ def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     return guards(tree, frame.line, called, iterating=inner is not None and _makes_items(sources, inner))
 
 
+def guards_at(sources: Sources, stack: Stack, file: str, place: tuple[int, str]) -> list[Guard]:
+    """The guards around the stack's lines in that file that are the condition at ``place``; [] where it stands under
+    none.
+
+    Example: a stack with train.py:9, in the `else` of `if warm:` (train.py:5), and place (5, 'if warm:') → that guard,
+    not taken.
+    """
+    trees = [(frame, sources.function(file, frame.line)) for frame in stack if frame.file == file]
+    around = [guard for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)]
+    return [guard for guard in around if guard.place == place]
+
+
 def _makes_items(sources: Sources, frame: Frame) -> bool:
     """True if the frame makes an iterator's next item: it is `__next__`, or the body of a generator."""
     if plain(frame.function) in ("__next__", "__anext__"):
