@@ -14,15 +14,11 @@ the divergence, the alternatives of a tie and the branch.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
-from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
-from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.call_tables import call_tables
@@ -31,8 +27,7 @@ from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
-from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.interrupted import perhaps_caught
+from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.left_traces import with_traces
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
@@ -44,25 +39,23 @@ from hangdoc.diagnosis.causes.told_by_output import (
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
-from hangdoc.diagnosis.condition.further_on import further_on
+from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case, with_native_frames
-from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
+from hangdoc.diagnosis.dumps import end_of_wait, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
-from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
+from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
-from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
+from hangdoc.model.kinds import Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
-from hangdoc.model.same_job import MOMENT
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
-from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
 
@@ -93,7 +86,7 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     if job.mode == "dump":
         return _of_dumps(case, found, writer)
     # 7. Cause.
-    return _name_and_assemble(case, found, _outcome(case, found), writer)
+    return _name_and_assemble(case, found, outcome_of(case, found), writer)
 
 
 def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosis:
@@ -130,7 +123,7 @@ def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
         waiting = waiting_for_nodes(job)
         if waiting is None:
             return _nobody(job)
-        return _name_and_assemble(case, waiting, _outcome(case, waiting), writer)
+        return _name_and_assemble(case, waiting, outcome_of(case, waiting), writer)
     if job.ended:
         return None
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
@@ -155,54 +148,6 @@ def _ended_if_all_ranks_have(job: JobSnapshot) -> JobSnapshot:
 def _ended_well(rank: RankSnapshot) -> bool:
     end = rank.exit
     return end is not None and not end.status and not end.signal and not end.exception
-
-
-def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
-    if _has_nothing_to_do(case, found):
-        return Outcome.SLOW
-    if found.proved or _will_never_go_on(case, found):
-        return Outcome.HANG
-    if case.job.mode == "attach":
-        return _outcome_of_a_look(case, found)
-    if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
-        return Outcome.HANG
-    return Outcome.SLOW
-
-
-def _has_nothing_to_do(case: Case, found: Blame[Explanation]) -> bool:
-    """True if the one culprit waits for a request from outside the job, and the others for its next command."""
-    alone = isinstance(found.found, OutsideWait) and len(found.culprits) == 1
-    return alone and waits_for_requests(case, found.culprits[0]) is not None
-
-
-def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
-    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
-    the store while all ranks wait."""
-    if not isinstance(found.found, OutsideWait):
-        return False
-    waits = {case.activities[rank].kind for rank in found.culprits}
-    if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
-        return True
-    return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
-
-
-def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
-    """The outcome of an attach, where nobody timed the stall and the two looks are all there is.
-
-    Somebody attached because the job looks frozen. So a culprit that waits for something outside the job counts as
-    hung, and one that works or that a person can answer counts as slow.
-    """
-    moving = [case.activities[rank].moving for rank in case.seen]
-    if isinstance(found.found, Nothing) or all(moving):
-        return Outcome.HEALTHY if any(moving) else Outcome.SLOW
-    asking = isinstance(found.found, OutsideWait) and all(waits_for_a_person(case, rank) for rank in found.culprits)
-    return Outcome.SLOW if asking or _working(case, found) else Outcome.HANG
-
-
-def _working(case: Case, found: Blame[Explanation]) -> bool:
-    """True if a culprit still moves; where there is no culprit, if any rank does."""
-    ranks = found.culprits or tuple(case.activities)
-    return any(case.activities[r].moving for r in ranks if r in case.activities)
 
 
 def _nobody(job: JobSnapshot) -> Diagnosis:
@@ -256,13 +201,13 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     if found.culprits and named.decided_at is None and not any(conditions_in(named.why)):
         named = replace(named, why=joined(named.why, _what_led_there(case, found)))
     if outcome == Outcome.SLOW:
-        named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
+        named = replace(named, verdict=joined(named.verdict, until_a_hang(case, found), between=" "))
     return named
 
 
 def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
     """What decided about a wait outside the job: the call that would end it, or the culprit's way to it."""
-    if _has_nothing_to_do(case, found):
+    if has_nothing_to_do(case, found):
         return ""
     if isinstance(found.found, ThreadWait):
         return what_would_end_it(case, found.culprits[0], found.found.chain)
@@ -280,11 +225,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
     answered = answers_to_conditions(case, named.why, sides.branch if sides is not None else None)
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts))
-    confidence, sure = _how_sure(case, found, outcome, "; ".join(filter(None, (*doubts, unlinked))))
-    if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
-        confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
-    if confidence == Confidence.CERTAIN and (further := _further_on(case, found)):
-        confidence, sure = Confidence.LIKELY, f"{sure}; {further}"
+    confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -310,56 +251,6 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         world_size=case.job.world_size or len(case.activities) or None,
         unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
-
-
-def _further_on(case: Case, found: Blame[Explanation]) -> str:
-    """What to say of a verdict that would be certain where something after the condition may have parted the sides; ''
-    where nothing is on the way."""
-    said = found.diverged
-    if said is None:
-        return ""
-    further = further_on(case, said.gap, said.branch_point, (found.culprits, others_of(case, found)))
-    if further.unread is not None:
-        return f"the source of {plain(further.unread.function)}(), through which they came there, was not read"
-    return "which way the library went below it was not seen" if further else ""
-
-
-# One branch for each reason to be less sure.
-def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: str) -> tuple[Confidence, str]:
-    """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``."""
-    confidence, sure = found.confidence, found.sure
-    unproved = outcome == Outcome.HANG and not found.proved
-    if confidence == Confidence.CERTAIN and (unproved or doubt):
-        confidence = Confidence.LIKELY
-    if confidence == Confidence.CERTAIN and case.streams and _lacks_the_past(case, found):
-        confidence, sure = Confidence.LIKELY, f"{sure}; the calls that completed before were not seen"
-    sure += f"; {doubt}" if doubt else ""
-    if any(note.what == MOMENT for note in case.job.unavailable):
-        confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
-    waited = unproved and case.activities and case.job.stalled_for and not _will_never_go_on(case, found)
-    return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
-
-
-def _lacks_the_past(case: Case, found: Blame[Explanation]) -> bool:
-    """True if the dumps that the ranks of a job left leave out what completed before the calls differ."""
-    return found.diverged is not None and lacks_the_past(case, found.diverged.alignment.history)
-
-
-def _as_looked_at_apart(case: Case, confidence: Confidence) -> Confidence:
-    """What differs between hosts may have moved between the looks at them, all the more if something still moves."""
-    if any(activity.moving for activity in case.activities.values()):
-        return Confidence.POSSIBLE
-    return Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence
-
-
-def _until_a_hang(case: Case, found: Blame[Explanation]) -> str:
-    """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
-    left = case.job.give_up_after - case.job.stalled_for
-    if case.job.mode == "attach" or not 0 < left < math.inf:
-        return ""
-    if _working(case, found) or _has_nothing_to_do(case, found):
-        return ""
-    return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

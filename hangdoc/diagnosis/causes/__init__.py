@@ -31,6 +31,7 @@ from hangdoc.diagnosis.causes import (
     ran_dry,
     shutting_down,
     skipped_rounds,
+    stages,
     starting,
     tags,
     threads,
@@ -38,6 +39,7 @@ from hangdoc.diagnosis.causes import (
     uneven_loops,
     unnamed,
     unset_key,
+    unused_parameters,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -71,6 +73,7 @@ __all__ = [
     "ran_dry",
     "shutting_down",
     "skipped_rounds",
+    "stages",
     "starting",
     "tags",
     "threads",
@@ -78,4 +81,5 @@ __all__ = [
     "uneven_loops",
     "unnamed",
     "unset_key",
+    "unused_parameters",
 ]

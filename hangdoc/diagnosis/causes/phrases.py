@@ -17,6 +17,9 @@ from hangdoc.model.message import Condition, Message, Place, State, States
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
 
+MOST_CHOICES = 3
+"""Conditions of one kind that a sentence names; chosen by hand."""
+
 
 def place(frame: Frame | None) -> Place | str:
     """'train.py:61 train()'; '' where no frame is known."""

@@ -1,0 +1,116 @@
+"""HD111: a backward that reduces fewer gradients on one rank than on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.periods import period
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import MOST_CHOICES, place, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
+from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
+from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import Role, has_role
+from hangdoc.model.message import (
+    Joined,
+    Ranks,
+    joined,
+    sentence,
+)
+
+
+@cause("HD111", explains=Diverged, order=160)
+def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD111: one rank's backward issued fewer buckets than every time before, or none."""
+    gap = blame.found.gap
+    if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
+        return None
+    within = _is_within_a_backward(case, blame, gap)
+    # A condition that keeps the rank from the line explains a backward that is missing as a whole.
+    if not within and (blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)):
+        return None
+    culprits = Ranks(blame.culprits)
+    choices = conditions_in_forward(case.sources)[:MOST_CHOICES]
+    hook, under = skipped_by_hook(case.sources) if not within else ("", [])
+    asked = [each for each in conditions_in_loss(case.sources, gap.token.frame) if each not in (*choices, *under)]
+    first, second = (*under[:1], *choices[:1], *asked, None, None)[:2]
+    doubt = "" if within else "a backward that was left out as a whole looks the same"
+    return Finding(
+        "HD111",
+        sentence(
+            [culprits, " left backward() at ", place(gap.token.frame), " with fewer gradient buckets than the others"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined(
+            [
+                ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
+                " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
+                ", and the others wait for their gradients",
+            ],
+            ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+            ["what the loss is made of depends on ", Joined(asked, " and ")] if asked else "",
+            [f"{hook}() may have told the library to leave the backward out, by ", Joined(under, " and ")]
+            if under
+            else "",
+        ),
+        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
+        + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
+        doubt or ("which way forward() went was not seen" if choices or asked else ""),
+        first,
+        second,
+    )
+
+
+def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if the rank's last backward at the gap's line issued fewer buckets than one before, or none. Without a
+    journal nobody knows how many there were before: only none counts.
+
+    Example: 3, 3 and then 1 call from `loss.backward()` → True.
+    """
+    # The rank is after the line now, and no condition kept it from there: it ran the line, and issued nothing.
+    ran_it = gap.mine is not None and bool(is_past(case.sources, gap.mine.stack, gap.token.stack))
+    program = case.programs.get(blame.culprits[0])
+    if program is None:
+        return ran_it
+    rounds = _rounds_at(program.tokens, gap) + ([0] if ran_it else [])
+    return len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
+
+
+def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if the rank issued some buckets of this backward, and not all: the sizes of the calls from one line repeat
+    with its buckets, and the rank's calls end in the middle of such a period.
+
+    Example: the others' sizes are a b a b, the rank's a b a → True.
+    """
+    history = blame.found.alignment.history
+    if history.inferred:
+        return False
+    theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
+    mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
+    mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
+    return len(mine) % (period(theirs) or 1) != 0
+
+
+def _rounds_at(tokens: Sequence[Token], gap: Gap) -> list[int]:
+    """How many calls in a row came from the gap's line, each time it was reached, up to the gap.
+
+    Example: of the gap's line G and another one X, the calls G G X G → [2, 1].
+    """
+    rounds: list[int] = []
+    inside = False
+    for token in tokens:
+        if gap.mine is not None and token.order >= gap.mine.order:
+            break
+        here = token.site == gap.token.site
+        if here and not inside:
+            rounds.append(0)
+        if here:
+            rounds[-1] += 1
+        inside = here
+    return rounds

@@ -1,0 +1,70 @@
+"""How sure the diagnosis is as a whole: rank, cause and condition."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.interrupted import perhaps_caught
+from hangdoc.diagnosis.condition.further_on import further_on
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.dumps import lacks_the_past
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.outcome import will_never_go_on
+from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.model.same_job import MOMENT
+from hangdoc.model.wording import name_duration
+
+
+def how_sure(
+    case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, doubt: str
+) -> tuple[Confidence, str]:
+    """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``, or
+    if something that was not seen lies between the condition and the calls.
+
+    Example: the sides diverged at a condition above a function whose source was not read → LIKELY, "… was not read".
+    """
+    confidence, sure = _of_the_blame(case, found, outcome, doubt)
+    if confidence != Confidence.CERTAIN:
+        return confidence, sure
+    unseen = perhaps_caught(case, found, named.code) or _further_on(case, found)
+    return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
+
+
+# One branch for each reason to be less sure.
+def _of_the_blame(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: str) -> tuple[Confidence, str]:
+    """As ``how_sure``, before it is asked what may lie after the condition."""
+    confidence, sure = found.confidence, found.sure
+    unproved = outcome == Outcome.HANG and not found.proved
+    if confidence == Confidence.CERTAIN and (unproved or doubt):
+        confidence = Confidence.LIKELY
+    if confidence == Confidence.CERTAIN and case.streams and _lacks_the_past(case, found):
+        confidence, sure = Confidence.LIKELY, f"{sure}; the calls that completed before were not seen"
+    sure += f"; {doubt}" if doubt else ""
+    if any(note.what == MOMENT for note in case.job.unavailable):
+        confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
+    waited = unproved and case.activities and case.job.stalled_for and not will_never_go_on(case, found)
+    return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
+
+
+def _further_on(case: Case, found: Blame[Explanation]) -> str:
+    """What to say of a verdict that would be certain where something after the condition may have parted the sides; ''
+    where nothing is on the way."""
+    said = found.diverged
+    if said is None:
+        return ""
+    further = further_on(case, said.gap, said.branch_point, (found.culprits, others_of(case, found)))
+    if further.unread is not None:
+        return f"the source of {plain(further.unread.function)}(), through which they came there, was not read"
+    return "which way the library went below it was not seen" if further else ""
+
+
+def _lacks_the_past(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the dumps that the ranks of a job left leave out what completed before the calls differ."""
+    return found.diverged is not None and lacks_the_past(case, found.diverged.alignment.history)
+
+
+def _as_looked_at_apart(case: Case, confidence: Confidence) -> Confidence:
+    """What differs between hosts may have moved between the looks at them, all the more if something still moves."""
+    if any(activity.moving for activity in case.activities.values()):
+        return Confidence.POSSIBLE
+    return Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence

@@ -1,0 +1,75 @@
+"""Whether the job hangs, is slow, or is healthy; and when a slow one will count as a hang."""
+
+from __future__ import annotations
+
+import math
+
+from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.idle_server import waits_for_requests
+from hangdoc.diagnosis.blame.nobody_works import nobody_works
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.model.kinds import ActivityKind, Outcome
+from hangdoc.model.wording import name_duration
+
+
+def outcome_of(case: Case, found: Blame[Explanation]) -> Outcome:
+    """Hang if nothing can end it, or if it stood still for long enough; else slow.
+
+    Example: a rank sleeps and the others wait for it. It is slow until ``give_up_after``, and then a hang.
+    """
+    if has_nothing_to_do(case, found):
+        return Outcome.SLOW
+    if found.proved or will_never_go_on(case, found):
+        return Outcome.HANG
+    if case.job.mode == "attach":
+        return _outcome_of_a_look(case, found)
+    if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
+        return Outcome.HANG
+    return Outcome.SLOW
+
+
+def has_nothing_to_do(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the one culprit waits for a request from outside the job, and the others for its next command."""
+    alone = isinstance(found.found, OutsideWait) and len(found.culprits) == 1
+    return alone and waits_for_requests(case, found.culprits[0]) is not None
+
+
+def will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
+    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
+    the store while all ranks wait."""
+    if not isinstance(found.found, OutsideWait):
+        return False
+    waits = {case.activities[rank].kind for rank in found.culprits}
+    if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
+        return True
+    return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
+
+
+def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
+    """The outcome of an attach, where nobody timed the stall and the two looks are all there is.
+
+    Somebody attached because the job looks frozen. So a culprit that waits for something outside the job counts as
+    hung, and one that works or that a person can answer counts as slow.
+    """
+    moving = [case.activities[rank].moving for rank in case.seen]
+    if isinstance(found.found, Nothing) or all(moving):
+        return Outcome.HEALTHY if any(moving) else Outcome.SLOW
+    asking = isinstance(found.found, OutsideWait) and all(waits_for_a_person(case, rank) for rank in found.culprits)
+    return Outcome.SLOW if asking or _working(case, found) else Outcome.HANG
+
+
+def _working(case: Case, found: Blame[Explanation]) -> bool:
+    """True if a culprit still moves; where there is no culprit, if any rank does."""
+    ranks = found.culprits or tuple(case.activities)
+    return any(case.activities[r].moving for r in ranks if r in case.activities)
+
+
+def until_a_hang(case: Case, found: Blame[Explanation]) -> str:
+    """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
+    left = case.job.give_up_after - case.job.stalled_for
+    if case.job.mode == "attach" or not 0 < left < math.inf:
+        return ""
+    if _working(case, found) or has_nothing_to_do(case, found):
+        return ""
+    return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
