@@ -25,7 +25,12 @@ from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
-from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
+from hangdoc.diagnosis.causes.deciding import (
+    answers_to_conditions,
+    chosen_without_order,
+    passed_on_its_way,
+    with_answers,
+)
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.left_traces import with_traces
@@ -206,13 +211,14 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 
 def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
-    """What decided about a wait outside the job: the call that would end it, or the culprit's way to it."""
+    """What decided, where the cause tells of no condition: of a wait outside the job, the call that would end it, or
+    the culprit's way to it; of a call, the loop that chooses what it is given, if that has no order."""
     if has_nothing_to_do(case, found):
         return ""
     if isinstance(found.found, ThreadWait):
         return what_would_end_it(case, found.culprits[0], found.found.chain)
     if not isinstance(found.found, OutsideWait):
-        return ""
+        return chosen_without_order(case, case.activities[found.culprits[0]].stack)[0]
     return what_would_end_it(case, found.culprits[0]) or passed_on_its_way(case, found)
 
 

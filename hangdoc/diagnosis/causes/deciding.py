@@ -16,6 +16,7 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
+from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered, unordered_at
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
@@ -246,7 +247,16 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[An
     known = branch.values if branch is not None and (branch.file, branch.line) == (file, line) else ()
     seen = {name: [each for each in known if each.name == name] for name in {each.name for each in known}}
     alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
-    return with_settings(case.sources, file, line, found, alike.__contains__)
+    found = with_settings(case.sources, file, line, found, alike.__contains__)
+    unordered = unordered_at(case.sources, file, line)
+    return found if unordered is None else [unordered, *found]
+
+
+def chosen_without_order(case: Case, stack: Stack) -> tuple[Message, Condition | None]:
+    """'`for role in roles:` (train.py:30) chooses what it is given', and that loop, where it goes over something that
+    has another order in each process."""
+    found = item_of_unordered(case.sources, stack)
+    return ([found.loop, " chooses what the call is given"], found.loop) if found is not None else ("", None)
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:

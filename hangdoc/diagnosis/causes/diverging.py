@@ -8,7 +8,13 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.call_counts import call_counts
-from hangdoc.diagnosis.causes.deciding import has_namesakes, item_of, may_run_another, what_decided
+from hangdoc.diagnosis.causes.deciding import (
+    chosen_without_order,
+    has_namesakes,
+    item_of,
+    may_run_another,
+    what_decided,
+)
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import (
@@ -54,7 +60,9 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     values = Values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
-    source = set_at(case.sources, token.stack or case.activities[culprits[0]].stack, token.op, found.what)
+    stack = token.stack or case.activities[culprits[0]].stack
+    chosen, loop = chosen_without_order(case, stack)
+    source = set_at(case.sources, stack, token.op, found.what) if loop is None else []
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
@@ -66,11 +74,14 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         ),
         joined(
             [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
-            [Joined(source, " and "), f" {word_for(source)} it"] if source else "",
+            [Joined(source, " and "), f" {word_for(source)} it"] if source else chosen,
         ),
-        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
+        "iterate in one order on all ranks (`sorted`)"
+        if loop is not None
+        else "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
+        decided_at=loop,
     )
 
 

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import dropwhile
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
-from hangdoc.diagnosis.condition.common_function import common_function
+from hangdoc.diagnosis.condition.common_function import CommonFunction, common_function
 from hangdoc.diagnosis.condition.elsewhere.as_called import values_as_called
 from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen, flags_chosen
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
@@ -86,6 +86,8 @@ def diverging_guards(
         one_round = bool(counts) and all(each is False for each in counts)
         still = _are_still_there(values, together, ranks)  # what counts the rounds is seen as it is now
         found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round and still)
+    elif at:
+        found = _in_one_line(sources, values, sides, (ways[0][at - 1], ways[1][at - 1]), ranks)
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
@@ -189,6 +191,29 @@ def _in_common_function(
             if point is not None:
                 found.append(replace(point, both_arms=common.has_both_arms(guard, side)))
     return found
+
+
+def _in_one_line(
+    sources: Sources, values: Values, sides: tuple[Stack, Stack], frames: tuple[Frame, Frame], ranks: SideRanks
+) -> list[BranchPoint]:
+    """The conditions within the line that both sides are at, of which each is in another arm: by what it calls there.
+
+    Example: `gather(t) if t.dim() == 1 else reduce(t)`, side 0 in gather() and side 1 in reduce() → `if t.dim() == 1`.
+    """
+    common = CommonFunction(
+        frames, _guards_of_each(sources, sides, frames), in_one_loop=False, rounds=frozenset(), one_round=False
+    )
+    arms = [guard for guard in common.guards[0] if common.has_both_arms(guard, 0)]
+    points = [_scored(sources, values, guard, frames[0], 0, ranks, outside=False) for guard in arms]
+    return [replace(point, both_arms=True) for point in points if point is not None]
+
+
+def _guards_of_each(
+    sources: Sources, sides: tuple[Stack, Stack], frames: tuple[Frame, Frame]
+) -> tuple[list[Guard], list[Guard]]:
+    """The guards of each side's frame, by what that side calls there: the frames of one line may be one object."""
+    mine, theirs = (guards_of(sources, frame, callees_of(side)) for side, frame in zip(sides, frames, strict=True))
+    return mine, theirs
 
 
 def _in_own_calls(

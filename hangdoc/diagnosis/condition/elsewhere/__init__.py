@@ -6,6 +6,7 @@
 ``as_called``         the values of a callee's condition, by what both sides' callers show of it
 ``called_otherwise``, ``other_arm``, ``next_state``
                       another function that one call ran; the culprits' own arm; what chose the state of a machine
+``unordered``         a loop over a set or a listing, whose order is another one in each process
 ``dispatched``        what one side alone looked up and ran, or the items that a loop called
 ``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``, ``in_loss``
                       around what made an object or a group, what gave a library its handler, a context, a model's way,
