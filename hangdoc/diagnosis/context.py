@@ -174,7 +174,7 @@ class Case:
         other call.
 
         Example: main at `pool.submit(evaluate).result()`, a worker in the all_gather of evaluate() → main's stack. What
-        decides about the call then decides about main's line.
+        decides about the call then decides about main's line. So with `await asyncio.to_thread(dist.barrier)`.
         """
         process = self.ranks[call.rank].process if call is not None and call.pending else None
         main = process.last.main if process is not None and process.last is not None else None
@@ -184,7 +184,8 @@ class Case:
         task = task_function(next(iter(user_stack(main.frames)), None), self.sources)
         tasks = user_stack(call.stack)
         mine = thread.python_id == call.thread_id if call.thread_id else call.stack == thread.frames
-        return main.frames if mine and tasks and task and plain(tasks[-1].function) == task else ()
+        run = tasks[-1:] or call.stack  # a library's function may have been handed on itself
+        return main.frames if mine and task and task in [plain(frame.function) for frame in run] else ()
 
     def _in_its_message(self, activity: Activity) -> Activity:
         """``activity``; of a rank that waits for a message without a partner, with that message."""

@@ -120,8 +120,10 @@ def _remote() -> _Calls:
 
 
 def task_function(where: Frame | None, sources: Sources) -> str:
-    """The function whose result the line waits for: 'load' of `f.result()` after `f = pool.submit(load, x)`."""
-    return _passed(where, _Calls(frozenset({"submit"}), 0, frozenset({"result"})), sources)
+    """The function whose result the line waits for: 'load' of `f.result()` after `f = pool.submit(load, x)`, and of
+    `await asyncio.to_thread(load, x)`."""
+    ways = (_Calls(names("hands_to_thread"), 0, ("result",)), _Calls(names("hands_to_executor"), 1, ()))
+    return next((found for calls in ways if (found := _passed(where, calls, sources))), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def _passed(where: Frame | None, calls: _Calls, sources: Sources) -> str:
     awaited: list[ast.AST] = []
     for node in ast.walk(tree):
         value = node.value if isinstance(node, ast.Assign | ast.Expr | ast.Return) else None
+        value = value.value if isinstance(value, ast.Await) else value
         if isinstance(value, ast.Call) and holds(value, where.line) and _last(value.func) != "append":
             found = calls.handed_on(value) or found
         if isinstance(node, ast.Call) and holds(node, where.line) and (waits := calls.waits_on(node)) is not None:
