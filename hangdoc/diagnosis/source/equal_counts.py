@@ -32,6 +32,13 @@ def is_over_fixed(sources: Sources, tree: ast.AST, line: int) -> bool:
     )
 
 
+def container_of(tree: ast.AST, line: int) -> str:
+    """The last name of what the `for` at that line goes over, once for each of its items: 'metrics' of the loop above;
+    '' where that has no name."""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
+    return last_name(_unwrapped(loop.iter)) if loop is not None else ""
+
+
 def is_fixed(sources: Sources, value: ast.expr) -> bool:
     """True if the value is such a container, or has as many items as one."""
     return _is_fixed(sources, value)

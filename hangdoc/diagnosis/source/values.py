@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
@@ -25,6 +25,7 @@ class Values:
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
         self._at: dict[tuple[str, str], dict[int, int]] = {}
+        self._left: dict[tuple[str, str], dict[int, list[str]]] = {}
         attributes = attributes_named(job.sources)
         lines: dict[int, dict[tuple[str, str], int]] = {}
         values: dict[int, list[tuple[tuple[str, str, str], str]]] = {}
@@ -50,6 +51,9 @@ class Values:
                 rank.rank,
                 [((a.file, plain(a.function), f"{a.owner}.{a.name}" if a.owner else a.name), a.value) for a in named],
             )
+
+            for each in rank.journal.traces if rank.journal else ():
+                self._left.setdefault((each.function, each.name), {}).setdefault(rank.rank, []).append(each.value)
 
     def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
         """Add one rank's values; of a function that is on its stacks several times, only those that agree."""
@@ -103,6 +107,17 @@ class Values:
             owner, _, last = name.rpartition(".")
             if name.isidentifier() or (attributes and owner and "()" not in owner):
                 yield owner or function, last, values
+
+    def left(self, ranks: Iterable[int]) -> dict[tuple[str, str], dict[int, list[str]]]:
+        """(class, name) → rank → the values of that count, flag or size in the program's own objects, on these ranks:
+        ('Mixture', 'len(groups)') → {0: ['3'], 1: ['2']}. Empty without a probe."""
+        wanted = set(ranks)
+        found = {key: {r: v for r, v in per_rank.items() if r in wanted} for key, per_rank in self._left.items()}
+        return {key: per_rank for key, per_rank in found.items() if per_rank}
+
+    def sizes(self, container: str, ranks: Iterable[int]) -> list[dict[int, list[str]]]:
+        """Rank → how many items each attribute of that last name holds there now, for each class that has such one."""
+        return [per_rank for (_, name), per_rank in self.left(ranks).items() if name == f"len({container})"]
 
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""

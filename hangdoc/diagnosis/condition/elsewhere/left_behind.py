@@ -114,11 +114,7 @@ def bare(name: str) -> str:
 
 def _of_one_side(case: Case, ranks: SideRanks) -> Iterator[tuple[tuple[str, str], int, tuple[tuple[int, str], ...]]]:
     """((owner, name), side, rank → value) of what every rank of one side has, and no rank of the other."""
-    seen: dict[tuple[str, str], dict[int, list[str]]] = {}
-    for rank in (*ranks[0], *ranks[1]):
-        journal = case.ranks[rank].journal if rank in case.ranks else None
-        for each in journal.traces if journal is not None else ():
-            seen.setdefault((each.function, each.name), {}).setdefault(rank, []).append(each.value)
+    seen = case.values.left((*ranks[0], *ranks[1]))
     # Without a probe, the attributes of what the frames hold are all that is seen.
     for function, name, values in case.values.numbers(attributes=not seen):
         if len(values) > len(seen.get((function, name), ())):  # the frame that most ranks are in

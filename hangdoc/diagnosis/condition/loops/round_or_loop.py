@@ -18,11 +18,12 @@ from hangdoc.diagnosis.condition.loops.planned_rounds import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.equal_counts import is_over_fixed
+from hangdoc.diagnosis.source.equal_counts import container_of, is_over_fixed
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.values import SideRanks
 
 _SKIPS = ("if", "return", "try", "expression", "decorator")
 """Kinds of guards that can skip a call without ending the loop around it."""
@@ -86,6 +87,7 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
         or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
         or _is_over_fixed(case, possible[0])
+        or _is_over_as_many(case, possible[0], ranks)
         or _is_over_parts(case, gap, possible[0], alignment)
         or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
@@ -101,6 +103,23 @@ def _is_over_fixed(case: Case, loop: BranchPoint) -> bool:
     if tree is None or ways_out(tree, loop.guard.line):
         return False
     return is_over_fixed(case.sources, tree, loop.guard.line)
+
+
+def _is_over_as_many(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the loop goes over a container, to its end, that is seen to hold equally many items on all these ranks.
+
+    Example: `for name, rows in sorted(self.tables.items()):`, and `len(self.tables)` is 3 everywhere.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
+    name = container_of(tree, loop.guard.line) if tree is not None else ""
+    if tree is None or not name or ways_out(tree, loop.guard.line):
+        return False
+    everyone = {rank for side in ranks for rank in side}
+    seen = [
+        (each.keys(), {value for values in each.values() for value in values})
+        for each in case.values.sizes(name, everyone)
+    ]
+    return bool(seen) and all(everyone <= at and len(values) == 1 and values != {"0"} for at, values in seen)
 
 
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
