@@ -29,6 +29,7 @@ from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     goes_round_alike,
+    is_over_layers,
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
@@ -217,7 +218,8 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
         return _has_been_there(case, point, ranks[left])  # else there was no cached result
     if not point.uneven:
         return not (point.always and _has_been_there(case, point, ranks[left]))
-    if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
+    # An exception may have led out of it, or the difference is elsewhere.
+    if goes_round_alike(case, point) or is_over_layers(case, point):
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
     token = (gap.mine, gap.theirs)[point.guarded]
     if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
