@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.names import names, pattern
@@ -38,6 +39,15 @@ _MOST_STEPS = 24
 _DEEPEST = 3
 """A method, and those of the same object that it calls; chosen by hand."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method, in a captured piece of the file."""
+
+    file: str
+    tree: ast.AST
+    function: ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
@@ -130,35 +140,38 @@ def _parts(value: ast.expr | None) -> Iterator[ast.expr]:
 
 
 def _within_method(sources: Sources, name: str, method: str) -> Iterator[Condition]:
-    """The conditions in that method of the program's class, or of one that it is made of, under which lists of the
-    object get an item."""
+    """The conditions in that method of the program's class under which lists of the object get an item."""
+    methods = _methods(sources, name)
+    if method in methods:
+        yield from _adding(methods, method, _DEEPEST)
+
+
+def _methods(sources: Sources, name: str) -> dict[str, _Method]:
+    """The methods of the program's class, also of those that it is made of."""
     classes = sources.user_classes(name)
     if len(classes) != 1:
-        return
+        return {}
     ((file, tree, owner),) = classes
-    own = {each.name: each for each in owner.body if isinstance(each, _FUNCTIONS)}
-    if method in own:
-        yield from _adding(file, tree, own, method, _DEEPEST)
-        return
+    found: dict[str, _Method] = {}
     for base in owner.bases:
         if last_name(base) != name:
-            yield from _within_method(sources, last_name(base), method)
+            found |= _methods(sources, last_name(base))
+    return found | {each.name: _Method(file, tree, each) for each in owner.body if isinstance(each, _FUNCTIONS)}
 
 
-def _adding(
-    file: str, tree: ast.AST, methods: Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef], method: str, deep: int
-) -> Iterator[Condition]:
+def _adding(methods: Mapping[str, _Method], method: str, deep: int) -> Iterator[Condition]:
     """The innermost condition around each statement of the method that adds an item; of one under none, in another
     method, those there and around its call."""
-    for node in ast.walk(methods[method]):
+    here = methods[method]
+    for node in ast.walk(here.function):
         called = dotted(node.func).removeprefix("self.") if isinstance(node, ast.Call) else ""
         handed_on = called in methods and called != method and deep > 1
-        inner = list(_adding(file, tree, methods, called, deep - 1)) if handed_on else []
+        inner = list(_adding(methods, called, deep - 1)) if handed_on else []
         yield from inner
-        if inner or _adds_items(node) or (handed_on and any(map(_adds_items, ast.walk(methods[called])))):
-            around = [g for g in guards(tree, getattr(node, "lineno", 0)) if g.kind in (*CONDITIONS, "return")]
+        if inner or _adds_items(node) or (handed_on and any(map(_adds_items, ast.walk(methods[called].function)))):
+            around = [g for g in guards(here.tree, getattr(node, "lineno", 0)) if g.kind in (*CONDITIONS, "return")]
             if around and not any(is_rank_name(n) for n in around[-1].names):
-                yield Condition(around[-1].condition, file, around[-1].line)
+                yield Condition(around[-1].condition, here.file, around[-1].line)
 
 
 def _adds_items(node: ast.AST) -> bool:
