@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.tested import arms_of
@@ -73,7 +74,7 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
     way = "send" if waiter.kind == ActivityKind.RECV else "recv"
     rounds = [at for at, each in enumerate(messages) if _site_of(journal, each) == here]
     given = [at for at, m in enumerate(messages) if m.peer == waiter.rank and message_way(m.op) == way]
-    has_given = [any(first < at < last for at in given) for first, last in zip(rounds, rounds[1:], strict=False)]
+    has_given = [any(first < at < last for at in given) for first, last in pairwise(rounds)]
     if not has_given or has_given[-1] or not all(has_given[:-1]):
         return None
     if not given:

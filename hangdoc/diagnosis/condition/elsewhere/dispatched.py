@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.loops.held import items_of
@@ -17,6 +18,7 @@ from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
@@ -29,12 +31,14 @@ _MOST_LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """``call`` ran ``function`` on ``side``: what it is looked up by may differ. ``makes``: the class of the object
+    """``call``, at or before the line ``caller``, ran ``function`` on ``side``: what it is looked up by may differ.
+    ``makes``: the class of the object
     that the call made, '' where its name was not seen; None for a call that made none."""
 
     call: Condition
     function: str
     side: int
+    caller: Frame
     makes: str | None = None
 
 
@@ -54,8 +58,27 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
             if call is not None:
                 made = _made(way[at:]) if plain(callee.function) == _MAKES else None
                 line = caller.line if isinstance(call, ast.Call) and holds(call, caller.line) else call.lineno
-                return Dispatched(Condition(text_of(call), caller.file, line), plain(callee.function), side, made)
+                return Dispatched(
+                    Condition(text_of(call), caller.file, line), plain(callee.function), side, caller, made
+                )
     return None
+
+
+def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchPoint) -> Dispatched | None:
+    """The call at or below the condition, on the side under it, that looks up what it runs: the other side may have
+    gone the same way there, and run another function. None of a condition that is seen to differ.
+
+    Example: `if (run := TABLE.get(kind)) is not None: ⏎ run(x)`.
+    """
+    if point.rank_like or point.differs or point.seen or point.uneven or point.guard.kind not in CONDITIONS:
+        return None
+    found = dispatched(sources, sides)
+    if found is None or found.side != point.guarded:
+        return None
+    lines = [(frame.file, frame.line) for frame in sides[point.guarded]]
+    at, under = (found.caller.file, found.caller.line), (point.file, point.line)
+    below = at in lines and under in lines and lines.index(at) <= lines.index(under)
+    return found if below else None
 
 
 def _made(way: Stack) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, other_items
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, looked_up_below, other_items
+from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import SourceText
@@ -143,6 +146,15 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     found = dispatched(looked, sides)
     assert (found.makes if found is not None else None) == makes
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
+
+
+def test_a_condition_above_a_look_up() -> None:
+    """The others may have gone the same way, to another function; unless its values say which way they went."""
+    guard = Guard("if", 6, "if known:", True, ("known",), (6, 7))
+    point = BranchPoint(guard, FILE, "step", 6, 0, 0.0)
+    assert looked_up_below(sources(), (MIX, REDUCE), point) is not None
+    assert looked_up_below(sources(), (MIX, REDUCE), replace(point, differs=True)) is None
+    assert looked_up_below(sources(), (MIX, REDUCE), replace(point, guarded=1)) is None
 
 
 def test_the_look_up_before_the_call_is_told() -> None:
