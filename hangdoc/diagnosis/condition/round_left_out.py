@@ -32,7 +32,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import last_name
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
@@ -62,8 +62,8 @@ class RoundLeftOut:
 
 
 def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | None:
-    """The last round of the peer's, if it waits at the same line as one round before, has issued nothing for the waiter
-    since then, and has done so in each round before; None otherwise."""
+    """The last round of the peer's, if it waits at the same line as one round before, and has issued nothing for the
+    waiter since, as it did in each round before that; None otherwise."""
     journal, stack = case.ranks[peer].journal, user_stack(case.activities[peer].stack)
     messages = journal.point_to_points if journal is not None else ()
     here = _site(stack)
@@ -77,31 +77,28 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
     has_given = [any(first < at < last for at in given) for first, last in pairwise(rounds)]
     if not has_given or has_given[-1] or not all(has_given[:-1]):
         return None
+    frame, loop = next(((frame, loop) for frame in stack for loop in _loops(case.sources, frame)), (None, None))
+    if frame is None or loop is None:
+        return None  # an inner loop may have come to that line twice in one round of an outer one: it is not asked
     if not given:
-        return _never_issued(case, waiter, peer, stack, way)
+        return _never_issued(case, waiter, peer, frame, loop)
     partner = user_stack(journal.stack(messages[given[-1]].stack))
-    for frame in stack:
-        for loop in _loops(case.sources, frame):
-            inside = [i for i, each in enumerate(partner) if _is_within(loop, frame, each)]
-            if inside:
-                found = [c for each in partner[: inside[0]] for c in _conditions(case, peer, each, None)]
-                found += _conditions(case, peer, partner[inside[0]], loop)
-                return _told(waiter, peer, partner[0], found, never=False)
-    return None
+    at = next((i for i, each in enumerate(partner) if _is_within(loop, frame, each)), -1)
+    if at < 0:
+        return None
+    found = [c for each in partner[:at] for c in _conditions(case, peer, each, None)]
+    return _told(waiter, peer, partner[0], [*found, *_conditions(case, peer, partner[at], loop)], never=False)
 
 
-def _never_issued(case: Case, waiter: Activity, peer: int, stack: Stack, way: str) -> RoundLeftOut | None:
-    """The same of a peer that has never issued such a message: by what its loop has never run."""
-    wanted = names("sends_message" if way == "send" else "receives_message")
-    for frame in stack:
-        for loop in _loops(case.sources, frame):
-            for line in _issuing(case.sources, frame, loop, set(wanted)):
-                there = Frame(frame.file, line, frame.function)
-                if case.ran.has(peer, frame.file, line) is not False:
-                    continue
-                found = _conditions(case, peer, there, loop)
-                if len(found) == 1:
-                    return _told(waiter, peer, there, found, never=True)
+def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: Guard) -> RoundLeftOut | None:
+    """The same of a peer that has never issued such a message: by what the loop has never run."""
+    wanted = names("sends_message" if waiter.kind == ActivityKind.RECV else "receives_message")
+    for line in _issuing(case.sources, frame, loop, set(wanted)):
+        there = Frame(frame.file, line, frame.function)
+        if case.ran.has(peer, frame.file, line) is False:
+            found = _conditions(case, peer, there, loop)
+            if len(found) == 1:
+                return _told(waiter, peer, there, found, never=True)
     return None
 
 
@@ -130,8 +127,8 @@ def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list
         found = [g for g in found if loop.span[0] < g.line and loop.holds(g.line)]
     found = [g for g in found if g.kind in (*CONDITIONS, "return") and not any(map(is_rank_name, g.names))]
     found = [g for g in found if not is_settled(case, g, frame.file)]
-    if loop is not None and tree is not None:
-        found = [g for g in found if not _leaves_loop(tree, g, loop)]
+    if loop is not None:  # who is still in it did not leave it
+        found = [g for g in found if g.kind != "return" or g.goes_on]
     ended = [g for g in found if _never_went_on(case, peer, frame.file, g)]
     return [Condition(g.condition, frame.file, g.line) for g in ended[:1] or found]
 
@@ -141,23 +138,6 @@ def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
     arms = arms_of(case.sources, file, guard)
     under = {case.ran.has(rank, file, line) for line in arms.under} if arms is not None else set()
     return False in under and True not in under
-
-
-def _leaves_loop(tree: ast.AST, guard: Guard, loop: Guard) -> bool:
-    """True for an `if` whose suite ends the loop: who is still in it went another way."""
-    if guard.kind != "return":
-        return False
-    for node in ast.walk(enclosing_function(tree, guard.line)):
-        if isinstance(node, ast.If) and node.lineno == guard.line:
-            last = node.body[-1]
-            inner = [each for each in ast.walk(enclosing_function(tree, guard.line)) if _is_loop_around(each, node)]
-            own = max((each.lineno for each in inner), default=0) == loop.line
-            return isinstance(last, ast.Return | ast.Raise) or (isinstance(last, ast.Break) and own)
-    return False
-
-
-def _is_loop_around(node: ast.AST, inner: ast.stmt) -> bool:
-    return isinstance(node, ast.For | ast.AsyncFor | ast.While) and node is not inner and holds(node, inner.lineno)
 
 
 def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> Iterator[int]:
