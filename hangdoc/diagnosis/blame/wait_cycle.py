@@ -96,6 +96,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         return Blame(found, (left_out.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
+        silent = _without_those_that_sent(case, ring, [(each.rank,) for each in ring])
+        if len(silent) == 1:
+            sure = f"{circle}; only {ranks_text(silent[0])} does not send before it receives"
+            return Blame(found, silent[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     odd = _without_those_that_sent(case, ring, odd)
