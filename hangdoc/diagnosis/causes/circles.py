@@ -9,6 +9,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -119,6 +120,8 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     ring = blame.found.ring
     if not ring or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
         return None
+    if blame.found.loop is None and all(is_looked_up(case.sources, a.stack) for a in ring):
+        return None  # the lines are run in the order of a table, which may be another one this time
     ranks = tuple(sorted(a.rank for a in ring))
     loop = blame.found.loop
     where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""

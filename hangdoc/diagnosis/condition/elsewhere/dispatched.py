@@ -20,7 +20,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -62,6 +62,20 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
                     Condition(text_of(call), caller.file, line), plain(callee.function), side, caller, made
                 )
     return None
+
+
+def is_looked_up(sources: Sources, stack: Stack) -> bool:
+    """True if a function on the stack was looked up in each round of a loop: then data says in which order they run.
+
+    Example: `for act in actions: ⏎ self.table[act.kind](act.mb)`.
+    """
+    for callee, caller in pairwise(stack):
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here = enclosing_function(tree, caller.line) if tree is not None else None
+        loops = [n for n in ast.walk(here) if isinstance(n, LOOPS) and holds(n, caller.line)] if here else []
+        if loops and not is_library(callee) and _looked_up(sources, caller, plain(callee.function)) is not None:
+            return True
+    return False
 
 
 def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchPoint) -> Dispatched | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, looked_up_below, other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, is_looked_up, looked_up_below, other_items
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
@@ -146,6 +146,14 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     found = dispatched(looked, sides)
     assert (found.makes if found is not None else None) == makes
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
+
+
+def test_functions_that_run_in_the_order_of_a_table() -> None:
+    loop = "def step(self, acts):\n    for act in acts:\n        self.table[act.kind](act)\n"
+    text = f"{loop}def send(self, act):\n    put(act)\n"
+    whole = Sources((SourceText(FILE, "<module>", 1, text),))
+    assert is_looked_up(whole, stack((5, "send"), (3, "step")))
+    assert not is_looked_up(sources(), MIX)  # in no loop
 
 
 def test_a_condition_above_a_look_up() -> None:
