@@ -19,6 +19,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
@@ -43,7 +44,8 @@ class Dispatched:
 
 
 def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
-    """The call on the way of one side alone that looks up what it runs: in a table, by `getattr`, or from a variable.
+    """The call on the way of one side alone that looks up what it runs: in a table, by `getattr`, or from a variable;
+    or the setting that chose between two functions.
 
     The side that diverged first, the culprits, comes first. None where both sides are in what one line called.
     """
@@ -58,9 +60,12 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
             if call is not None:
                 made = _made(way[at:]) if plain(callee.function) == _MAKES else None
                 line = caller.line if isinstance(call, ast.Call) and holds(call, caller.line) else call.lineno
-                return Dispatched(
-                    Condition(text_of(call), caller.file, line), plain(callee.function), side, caller, made
-                )
+                told = Condition(text_of(call), caller.file, line)
+                return Dispatched(told, plain(callee.function), side, caller, made)
+            chosen = _set_to_one_of(sources, caller, plain(callee.function)) if called else None
+            if chosen is not None:
+                told = Condition(chosen.text, chosen.at.file, chosen.line)
+                return Dispatched(told, plain(callee.function), side, caller)
     return None
 
 
@@ -112,6 +117,24 @@ def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.expr | Non
     found = [each for each in calls if _is_lookup(each.func) or _looked_up_before(here, each.func)]
     before = _looked_up_before(here, found[0].func) if len(found) == 1 else []
     return before[0] if len(before) == 1 else found[0] if len(found) == 1 else None
+
+
+def _set_to_one_of(sources: Sources, caller: Frame, function: str) -> Setting | None:
+    """What set the attribute that the line calls to this function or to another one, by a test of its own.
+
+    Example: `self.reduce(x)` with `self.reduce = mean_of_all if fast else mean` → that assignment.
+    """
+    at = place_of(sources, caller.file, caller.line or 0) if not is_library(caller) else None
+    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, caller.line or 0)] if at else []
+    if at is None or any(last_name(each.func) == function for each in calls):
+        return None
+    for call in calls:
+        found = settings(sources, at, call.func) if isinstance(call.func, ast.Attribute) else []
+        chosen = found[0] if len(found) == 1 and isinstance(found[0].value, ast.IfExp) else None
+        value = chosen.value if chosen is not None else None
+        if isinstance(value, ast.IfExp) and function in (last_name(value.body), last_name(value.orelse)):
+            return chosen
+    return None
 
 
 def _is_lookup(value: ast.expr | None) -> bool:

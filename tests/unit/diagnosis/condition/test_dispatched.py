@@ -148,6 +148,17 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
 
 
+def test_an_attribute_that_was_set_to_one_of_two_functions() -> None:
+    text = (
+        "class Meter:\n    def __init__(self, fast):\n        self.mean = of_all if fast else own\n"
+        "    def step(self, x):\n        self.mean(x)\n        reduce(x)\ndef of_all(x):\n    gather(x)\n"
+    )
+    whole = Sources((SourceText(FILE, "<module>", 1, text),))
+    found = dispatched(whole, (stack((8, "of_all"), (5, "step")), stack((6, "step"))))
+    assert found is not None
+    assert (found.call.source, found.call.line, found.function) == ("self.mean = of_all if fast else own", 3, "of_all")
+
+
 def test_functions_that_run_in_the_order_of_a_table() -> None:
     loop = "def step(self, acts):\n    for act in acts:\n        self.table[act.kind](act)\n"
     text = f"{loop}def send(self, act):\n    put(act)\n"
