@@ -26,7 +26,7 @@ from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, namesakes_below, other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
@@ -262,12 +262,15 @@ def _within_a_library(gap: Gap) -> bool:
 
 
 def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -> bool:
-    """True if what is under the condition is looked up by a key, and none of the values says which way each side went:
-    the others may have gone the same way, to another function."""
-    if gap is None or gap.mine is None or gap.theirs is None:
+    """True if what is under the condition is looked up by a key, or is a method of a loop's item, and none of the
+    values says which way each side went: the others may have gone the same way, to another function."""
+    if gap is None or gap.mine is None or gap.theirs is None or first.differs or first.rank_like:
         return False
     found = looked_up_below(case.sources, (gap.mine.stack, gap.theirs.stack), first)
-    others = gap.theirs if first.guarded == 0 else gap.mine
+    others, under = (gap.theirs, gap.mine) if first.guarded == 0 else (gap.mine, gap.theirs)
+    for _, namesakes in namesakes_below(case.sources, under.stack, first):
+        if any(case.ran.has(others.rank, file, line) for file, line in namesakes):
+            return True
     return found is not None and case.ran.has(others.rank, found.caller.file, found.caller.line or 0) is not False
 
 

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -98,6 +98,30 @@ def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchP
     at, under = (found.caller.file, found.caller.line), (point.file, point.line)
     below = at in lines and under in lines and lines.index(at) <= lines.index(under)
     return found if below else None
+
+
+def namesakes_below(sources: Sources, stack: Stack, point: BranchPoint) -> list[tuple[Frame, list[tuple[str, int]]]]:
+    """(the line at or below the condition that runs a method of a loop's item, the first lines of the other methods of
+    that name); of items of other classes, the same line runs these.
+
+    Example: `if due: ⏎ for each in self.callbacks: ⏎ each.end(state)` → that line, and the end() of each other class.
+    """
+    found: list[tuple[Frame, list[tuple[str, int]]]] = []
+    for callee, caller in pairwise(stack):
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here, name = enclosing_function(tree, caller.line) if tree is not None else None, plain(callee.function)
+        for loop in (n for n in ast.walk(here) if isinstance(n, ast.For) and holds(n, caller.line)) if here else ():
+            items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            calls = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call) and holds(n, caller.line))
+            if any(isinstance(f, ast.Attribute) and f.attr == name and dotted(f.value) in items for f in calls):
+                others = [(file, node.body[0].lineno) for file, node in sources.user_definitions(name)]
+                own = sources.function(callee.file, callee.line)
+                mine = enclosing_function(own, callee.line) if own is not None else None
+                first = mine.body[0].lineno if isinstance(mine, ast.FunctionDef) else 0
+                found.append((caller, [each for each in others if each != (callee.file, first)]))
+        if (caller.file, caller.line) == (point.file, point.line):
+            break
+    return found
 
 
 def _made(way: Stack) -> str:

@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, is_looked_up, looked_up_below, other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import (
+    dispatched,
+    is_looked_up,
+    looked_up_below,
+    namesakes_below,
+    other_items,
+)
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
@@ -146,6 +152,14 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     found = dispatched(looked, sides)
     assert (found.makes if found is not None else None) == makes
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
+
+
+def test_the_methods_of_other_items() -> None:
+    """In `for callback in self.callbacks: ⏎ callback.end(self)`, other classes have an end() as well."""
+    point = BranchPoint(Guard("if", 9, "if due:", True, ("due",), (9, 10)), FILE, "notify", 10, 0, 0.0)
+    found = namesakes_below(sources(), stack((15, "end"), (10, "notify")), point)
+    assert found == [(Frame(FILE, 10, "notify"), [(FILE, 18)])]
+    assert namesakes_below(sources(), MIX, point) == []
 
 
 def test_an_attribute_that_was_set_to_one_of_two_functions() -> None:
