@@ -23,12 +23,15 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
     """The alignment with its gap at the end of the sequences reported as a missing call, or as an extra one.
 
     There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
+    So it does where the culprits have passed that call, and all that they issued since pairs with the others' calls.
     Without a guard, a call that the others make as well, or will still reach, is not extra; the others' call is then
     missing. Example: culprits at train:9, others at train:5, no condition → train:5 is missing on the culprits.
     """
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
+    if points and points[0].guarded == 0 and _goes_on_with_theirs(alignment, gap.mine, gap.theirs):
+        return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op):
         return alignment
     # The others enter such a block when the culprits have left it, as they always do: these left nothing out.
@@ -39,6 +42,19 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
+
+
+def _goes_on_with_theirs(alignment: Alignment, mine: Token, theirs: Token) -> bool:
+    """True if the culprits have made calls after ``mine``, and these are the others' from ``theirs`` on.
+
+    Example: culprits [A, X, B], others [A, B], where X met the others' B → True for that X and B.
+    """
+    if mine.pending or alignment.history.inferred:
+        return False
+    after = [t for t in alignment.history.tokens.get(mine.rank, []) if t.sequence > mine.sequence]
+    there = [t for t in alignment.history.tokens.get(theirs.rank, []) if t.sequence >= theirs.sequence]
+    pairs = list(zip(after, there, strict=False))
+    return bool(pairs) and all((a.op, a.site, a.sizes) == (b.op, b.site, b.sizes) for a, b in pairs)
 
 
 def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: Token, points: list[BranchPoint]) -> bool:

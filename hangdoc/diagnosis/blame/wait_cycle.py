@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.around_message import sent_before
+from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
@@ -52,6 +53,8 @@ class WaitCycle(Explanation):
     """If all of them wait for messages: the ranks of one circle, each waiting for the next."""
     loop: UnevenLoop | None = None
     """The loop around the messages of the ring, where the ranks count its rounds differently."""
+    left_out: RoundLeftOut | None = None
+    """The one rank of the ring that went round its loop without the message which another one awaits."""
     lock_waiters: tuple[int, ...] = ()
     """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
@@ -83,12 +86,20 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in MESSAGES for r in waiting) else None
     ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)]) or _ring_of_some(case)
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
-    found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
+    left_out = _left_out(case, ring) if around is None else None
+    found = WaitCycle(ring, around, left_out, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
         sure = f"{circle}; only {ranks_text(loop.odd)} counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if left_out is not None:
+        sure = f"{circle}; only rank {left_out.rank} has gone round without its message"
+        return Blame(found, (left_out.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
+        silent = _without_those_that_sent(case, ring, [(each.rank,) for each in ring])
+        if len(silent) == 1:
+            sure = f"{circle}; only {ranks_text(silent[0])} does not send before it receives"
+            return Blame(found, silent[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     odd = _without_those_that_sent(case, ring, odd)
@@ -99,6 +110,13 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
     sure = f"{circle}; only {ranks_text(odd[0])} can break it"
     return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+
+
+def _left_out(case: Case, ring: tuple[Activity, ...]) -> RoundLeftOut | None:
+    """The only round of a rank in the ring that left out what the one before it awaits."""
+    found = [round_left_out(case, each, each.peer) for each in ring if each.peer in case.activities]
+    known = [each for each in found if each is not None]
+    return known[0] if len(known) == 1 else None
 
 
 def _places(case: Case, waiting: list[int]) -> list[tuple[int, ...]]:

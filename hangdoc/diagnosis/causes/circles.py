@@ -9,6 +9,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -70,6 +71,48 @@ def odd_schedule(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     )
 
 
+@cause("HD202", explains=WaitCycle, order=265)
+def round_without_message(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD202: one rank of the circle has gone round its loop, and has not issued what another one awaits.
+
+    Example: rank 2 took a task for which it has no handler, and waits for the next one; rank 0 waits for its answer.
+    """
+    left, ring = blame.found.left_out, blame.found.ring
+    if left is None:
+        return None
+    kind = next(a.kind for a in ring if a.rank == left.waiter)
+    verb = "send" if kind is ActivityKind.RECV else "receive"
+    way = "to" if verb == "send" else "from"
+    when = "has never" if left.never else "has not"
+    return Finding(
+        "HD202",
+        [
+            sentence(
+                [
+                    [f"rank {left.rank} waits for its next message at "],
+                    [place(case.activities[left.rank].where), f", and {when} come to "],
+                    [f"the {verb} {way} rank {left.waiter} at ", line_of(left.line)],
+                    "" if left.never else " in its last round",
+                ],
+                [f"rank {left.waiter} waits for it at ", place(case.activities[left.waiter].where)],
+            ),
+            _also_stuck(case, ring),
+        ],
+        joined(
+            _steps(ring),
+            [
+                f"rank {left.rank} has gone round its loop without that message, by ",
+                Joined(left.conditions, " or "),
+            ],
+        ),
+        "send something on every way through a round (a mark for 'nothing comes'), or let the receiver know before it "
+        "waits",
+        "a message too few and one too many that is awaited look the same",
+        decided_at=left.conditions[-1],
+        or_at=left.conditions[0] if len(left.conditions) > 1 else None,
+    )
+
+
 @cause("HD202", explains=WaitCycle, order=270)
 def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too
@@ -77,6 +120,8 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     ring = blame.found.ring
     if not ring or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
         return None
+    if blame.found.loop is None and all(is_looked_up(case.sources, a.stack) for a in ring):
+        return None  # the lines are run in the order of a table, which may be another one this time
     ranks = tuple(sorted(a.rank for a in ring))
     loop = blame.found.loop
     where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""

@@ -32,7 +32,7 @@ from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, namesakes_below, other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
@@ -120,14 +120,14 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
 def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Message, Condition] | None:
     """What chose the function that one side alone ran, or the items of a loop that called them, and where to look;
     None where a condition between the two calls was found."""
-    if blame.found.branch_points or blame.found.past or gap.mine is None or gap.theirs is None:
+    if blame.found.branch_points or gap.mine is None or gap.theirs is None:
         return None
     if _called_otherwise(case, blame, gap):
         return None
     sides = gap.mine.stack, gap.theirs.stack
     ranks = Ranks(blame.culprits), Ranks(others_of(case, blame))
     looked_up = looked_up_on_one_side(case.sources, sides, (blame.culprits, others_of(case, blame)))
-    if looked_up is not None:
+    if looked_up is not None or blame.found.past:
         return looked_up
     others = other_items(case.sources, sides)
     if others is None:
@@ -248,6 +248,8 @@ def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
         return "what was put into the queue decides how many rounds there are"
     if has_namesakes(case, first):
         return "which method the others ran was not seen"
+    if _may_run_another_function(case, blame.found.gap, first):
+        return "which function the others ran there was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"
     if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
@@ -268,6 +270,19 @@ def _within_a_library(gap: Gap) -> bool:
         return False
     diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, frames_of=every_frame).frames
     return diverged is not None and is_library(diverged[0])
+
+
+def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -> bool:
+    """True if what is under the condition is looked up by a key, or is a method of a loop's item, and none of the
+    values says which way each side went: the others may have gone the same way, to another function."""
+    if gap is None or gap.mine is None or gap.theirs is None or first.differs or first.rank_like:
+        return False
+    found = looked_up_below(case.sources, (gap.mine.stack, gap.theirs.stack), first)
+    others, under = (gap.theirs, gap.mine) if first.guarded == 0 else (gap.mine, gap.theirs)
+    for _, namesakes in namesakes_below(case.sources, under.stack, first):
+        if any(case.ran.has(others.rank, file, line) for file, line in namesakes):
+            return True
+    return found is not None and case.ran.has(others.rank, found.caller.file, found.caller.line or 0) is not False
 
 
 def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:

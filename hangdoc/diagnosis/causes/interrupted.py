@@ -34,6 +34,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.handlers import only_looks_up
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.state.endings import own_words
@@ -287,6 +288,8 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
     """The guard that an exception led out of: a `try` where the sides diverged, or around the `raise` where they did;
     a loop that an exception ended; None where no exception explains the divergence."""
     first = blame.found.branch_point
+    if first is not None and _only_looked_up(case, blame, first):
+        return None
     if first is None or first.guard.kind == "try" or _exception_ended_loop(case, blame, first):
         return first
     if first.of_library and first.uneven and (handler := handled_around(case, blame)) is not None:
@@ -298,6 +301,13 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
     if first.of_library:
         return _handler_of_library(case, blame) or (first if first.guarded == 1 else None)
     return _taken_handler(blame) or (first if first.guarded == 1 else None)
+
+
+def _only_looked_up(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
+    """True if the culprits alone make a call in a suite for what a table has not got yet: nothing went wrong."""
+    gap, tree = blame.found.gap, case.sources.function(first.file, first.guard.line)
+    in_suite = first.guard.kind == "try" and first.guard.taken and first.guarded == 0
+    return bool(in_suite and gap and gap.kind == "delete" and tree and only_looks_up(tree, first.guard.line))
 
 
 def handled_around(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:

@@ -14,11 +14,12 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
-from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
+from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.stopped_by import Stop, requests_of, stops_of, stops_of_trainers
 from hangdoc.model.kinds import GONE
@@ -27,6 +28,10 @@ from hangdoc.model.process import Frame, Stack
 
 _MOST_STOPS = 3
 """Lines of the user's that may have ended the loop; chosen by hand."""
+_FIX_GENERATING = (
+    "pass synced_gpus=True to generate(), so that every rank goes on until all are done, or let the ranks generate "
+    "equally many tokens"
+)
 _BEGUN_AGAIN = "ranks that have begun the loop again look the same"
 
 
@@ -71,7 +76,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
             other.why,
             _stopped(left, stops),
         ),
-        [_fix(stops, library), other.fix],
+        [_FIX_GENERATING if loop.function in names("generates_tokens") else _fix(stops, library), other.fix],
         other.doubt
         or ("what the loop was given on each rank was not seen" if fed.decided_at else "")
         or (_BEGUN_AGAIN if again else ""),
@@ -90,13 +95,15 @@ class Fed:
 
 def fed_by(case: Case) -> Fed:
     """The score that stops a library's loop, by which the user's function answers; and the items that it goes over."""
-    scored, items = of_score(case.sources), of_items(case.sources)
+    asked, scored, items = of_answer(case.sources), of_score(case.sources), of_items(case.sources)
     said: list[Message] = []
+    if asked:
+        said.append(["the criterion that may have stopped it goes by ", Joined(asked, " and ")])
     if scored:
         said.append(["the score that may have stopped it goes by ", Joined(scored, " and ")])
     if items:
         said.append(["how many items there are depends on ", Joined(items, " and ")])
-    return Fed(Joined(said, ", and "), next(iter([*scored, *items]), None))
+    return Fed(Joined(said, ", and "), next(iter([*asked, *scored, *items]), None))
 
 
 @cause("HD102", explains=Diverged, order=88)

@@ -15,6 +15,7 @@
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
 ``way_to_message``    the conditions on the way to a message, past which its peer can have gone
 ``ways_past``         the conditions around a line that issues messages, by which a rank can have gone past it
+``round_left_out``    a round of a loop in which a rank left out the message that another one awaits
 ``matching_message``  the line from which a rank issues what another one awaits, and what set its tag
 ``around_message``    what is sent before a recv, and what leaves out the send after it
 ``branch_values``     the chosen one as the report shows it, with the values that differ

@@ -30,10 +30,14 @@ def sent_before(sources: Sources, stack: Stack) -> Frame | None:
         function = enclosing_function(tree, frame.line) if tree is not None else None
         if function is None:
             continue
-        for statement in _before(function, frame.line):
+        around = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
+        # A loop that only receives is part of a round: `for worker in workers: ⏎ results.append(take(worker))`.
+        rounds = [n for n in around if any(_sends(sources, call) for call in calls_in(n.body))]
+        within = max(rounds, key=lambda loop: loop.lineno, default=function)
+        for statement in _before(within, frame.line):
             if not has_blocks(statement) and any(_sends(sources, call) for call in calls_in([statement])):
                 return Frame(frame.file, statement.lineno, frame.function)
-        if any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function)):
+        if rounds:
             return None  # a round begins here
     return None
 
@@ -50,21 +54,21 @@ def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
         function = enclosing_function(tree, frame.line) if tree is not None else None
         if function is None:
             continue
+        looping = any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function))
         for call in calls_in([n for n in getattr(function, "body", []) if isinstance(n, ast.stmt)]):
             if call.lineno > frame.line and _sends(sources, call):
                 for guard in guards(function, call.lineno):
-                    early = guard.kind == "return" and guard.line > frame.line
+                    # Who has left the loop would not be here.
+                    early = guard.kind == "return" and guard.line > frame.line and (guard.goes_on or not looping)
                     if early and not any(map(is_rank_name, guard.names)):
                         found[Condition(guard.condition, frame.file, guard.line)] = None
-        if any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function)):
+        if looping:
             break
     return list(found)
 
 
-def _before(function: ast.AST, line: int) -> Iterator[ast.stmt]:
-    """The statements that always run before the line, since the innermost loop around it began its round."""
-    loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, line)]
-    within = max(loops, key=lambda loop: loop.lineno) if loops else function
+def _before(within: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements of the function, or of a round of the loop, that always run before the line."""
     for node in ast.walk(within):
         for _, block in ast.iter_fields(node):
             statements = [s for s in block if isinstance(s, ast.stmt)] if isinstance(block, list) else []

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
+from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
@@ -29,6 +30,7 @@ from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     goes_round_alike,
+    is_over_layers,
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
@@ -88,6 +90,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
     possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
     possible = rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
+    possible = [p for p in possible if not _went_to_lookup(case, p, sides, ranks)]
     return by_what_ran(case.sources, case.ran, possible, ranks)
 
 
@@ -217,7 +220,8 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
         return _has_been_there(case, point, ranks[left])  # else there was no cached result
     if not point.uneven:
         return not (point.always and _has_been_there(case, point, ranks[left]))
-    if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
+    # An exception may have led out of it, or the difference is elsewhere.
+    if goes_round_alike(case, point) or is_over_layers(case, point):
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
     token = (gap.mine, gap.theirs)[point.guarded]
     if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
@@ -326,6 +330,14 @@ def _previous(case: Case, token: Token | None) -> Token | None:
     if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
         return None  # the end of a program has an order, too, though it may have made no call at all
     return program.token(token.order - 1)
+
+
+def _went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], ranks: SideRanks) -> bool:
+    """True if each rank of the other side has been at the line below the condition that looks up what it runs: it has
+    gone this way as well, and what it ran there may be another function."""
+    found = looked_up_below(case.sources, sides, point)
+    others = ranks[1 - point.guarded]
+    return found is not None and all(case.ran.has(r, found.caller.file, found.caller.line or 0) for r in others)
 
 
 # Which are added, and which come first

@@ -137,6 +137,20 @@ def _is_first_value(tree: ast.AST, line: int) -> bool:
     return any(isinstance(part, ast.Constant) for part in parts)
 
 
+def only_looks_up(tree: ast.AST, line: int) -> bool:
+    """True for the `except` suite at that line whose `try:` only looks something up: it tells that it was not there, as
+    an `if` does.
+
+    Example: `try: ⏎ return self.known[key] ⏎ except KeyError: ⏎ self.known[key] = self.measure(key)`.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Try) or not any(each.lineno == line for each in node.handlers):
+            continue
+        value = getattr(node.body[0], "value", None) if len(node.body) == 1 else None
+        return isinstance(value, ast.Subscript) and not any(isinstance(each, ast.Call) for each in ast.walk(value))
+    return False
+
+
 def with_at(tree: ast.AST, line: int) -> ast.With | ast.AsyncWith | None:
     """The innermost `with` whose header, or body, holds the line."""
     found = [n for n in ast.walk(tree) if isinstance(n, ast.With | ast.AsyncWith) and holds(n, line)]

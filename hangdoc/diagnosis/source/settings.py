@@ -24,7 +24,7 @@ from functools import lru_cache
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
-from hangdoc.model.asked import answers_to
+from hangdoc.model.asked import answers_to, can_be_method
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_CALLS = 4
@@ -113,7 +113,7 @@ def function_called(
     found = [
         (file, node)
         for file, node in sources.user_definitions(last_name(call.func))
-        if answers_to(node, called=True) and node is not at.function
+        if answers_to(node, called=True) and node is not at.function and can_be_method(node, call.func)
     ]
     return _own_of(sources, at, call.func, found)
 

@@ -27,7 +27,7 @@ from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.settings import shortened
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
-from hangdoc.model.asked import asked_by, is_constant
+from hangdoc.model.asked import asked_by, can_be_method, is_constant
 from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
@@ -96,6 +96,20 @@ def answers_of_given(sources: Sources, file: str, here: ast.AST, value: ast.expr
     if isinstance(found[1], ast.Lambda):
         return ([Answer(name, tuple(own))] if own else []) + _of_tests(sources, file, here, [found[1].body], _DEEPEST)
     return [Answer(name, tuple(dict.fromkeys(own))[:MOST_TESTS])] if own else []
+
+
+def answers_of_method(sources: Sources, file: str, owner: ast.ClassDef, method: str) -> list[Condition]:
+    """The tests by which that method of the class answers, also those whose result it puts into what it makes.
+
+    Example: `done = n >= limit ⏎ return torch.full((rows,), done)` → the former.
+    """
+    found: dict[Condition, None] = {}
+    for function in (each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == method):
+        given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+        held = [part for value in given for part in ast.walk(value) if isinstance(part, ast.Name)]
+        tests = [test for name in held for test in _own_test(file, function, name)]
+        found |= dict.fromkeys(tests or _answers_by(sources, file, function, _DEEPEST))
+    return list(found)
 
 
 def _by_run(
@@ -167,6 +181,8 @@ def _of_tests(sources: Sources, file: str, here: ast.AST, tests: list[ast.expr],
         for value in _as_set(here, test):
             for name, called in asked_by(value).items():
                 function: Runs | None = the_one(sources, here, name, called=called)
+                if function is not None and not all(can_be_method(function[1], each) for each in _called(value, name)):
+                    continue
                 if function is None and called:
                     function = _object_called(sources, file, here, value, name)
                 if function is not None and name not in found:
@@ -177,8 +193,12 @@ def _of_tests(sources: Sources, file: str, here: ast.AST, tests: list[ast.expr],
 
 def _object_called(sources: Sources, file: str, here: ast.AST, value: ast.expr, name: str) -> Runs | None:
     """What `due(step)` runs, of which `due` is no function, but was set to something that can be called."""
-    calls = (each.func for each in ast.walk(value) if isinstance(each, ast.Call) and last_name(each.func) == name)
-    return run_by(sources, file, here, next(calls))
+    return run_by(sources, file, here, next(_called(value, name)))
+
+
+def _called(value: ast.expr, name: str) -> Iterator[ast.expr]:
+    """What the calls of that name in the expression call."""
+    return (each.func for each in ast.walk(value) if isinstance(each, ast.Call) and last_name(each.func) == name)
 
 
 def _asks_alone(test: ast.expr) -> bool:

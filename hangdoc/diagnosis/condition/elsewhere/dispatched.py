@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.loops.held import items_of
@@ -17,8 +18,10 @@ from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -29,17 +32,20 @@ _MOST_LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """``call`` ran ``function`` on ``side``: what it is looked up by may differ. ``makes``: the class of the object
+    """``call``, at or before the line ``caller``, ran ``function`` on ``side``: what it is looked up by may differ.
+    ``makes``: the class of the object
     that the call made, '' where its name was not seen; None for a call that made none."""
 
     call: Condition
     function: str
     side: int
+    caller: Frame
     makes: str | None = None
 
 
 def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
-    """The call on the way of one side alone that looks up what it runs: in a table, by `getattr`, or from a variable.
+    """The call on the way of one side alone that looks up what it runs: in a table, by `getattr`, or from a variable;
+    or the setting that chose between two functions.
 
     The side that diverged first, the culprits, comes first. None where both sides are in what one line called.
     """
@@ -54,8 +60,68 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
             if call is not None:
                 made = _made(way[at:]) if plain(callee.function) == _MAKES else None
                 line = caller.line if isinstance(call, ast.Call) and holds(call, caller.line) else call.lineno
-                return Dispatched(Condition(text_of(call), caller.file, line), plain(callee.function), side, made)
+                told = Condition(text_of(call), caller.file, line)
+                return Dispatched(told, plain(callee.function), side, caller, made)
+            chosen = _set_to_one_of(sources, caller, plain(callee.function)) if called else None
+            if chosen is not None:
+                told = Condition(chosen.text, chosen.at.file, chosen.line)
+                return Dispatched(told, plain(callee.function), side, caller)
     return None
+
+
+def is_looked_up(sources: Sources, stack: Stack) -> bool:
+    """True if a function on the stack was looked up in each round of a loop: then data says in which order they run.
+
+    Example: `for act in actions: ⏎ self.table[act.kind](act.mb)`.
+    """
+    for callee, caller in pairwise(stack):
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here = enclosing_function(tree, caller.line) if tree is not None else None
+        loops = [n for n in ast.walk(here) if isinstance(n, LOOPS) and holds(n, caller.line)] if here else []
+        if loops and not is_library(callee) and _looked_up(sources, caller, plain(callee.function)) is not None:
+            return True
+    return False
+
+
+def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchPoint) -> Dispatched | None:
+    """The call at or below the condition, on the side under it, that looks up what it runs: the other side may have
+    gone the same way there, and run another function. None of a condition that is seen to differ.
+
+    Example: `if (run := TABLE.get(kind)) is not None: ⏎ run(x)`.
+    """
+    if point.rank_like or point.differs or point.seen or point.uneven or point.guard.kind not in CONDITIONS:
+        return None
+    found = dispatched(sources, sides)
+    if found is None or found.side != point.guarded:
+        return None
+    lines = [(frame.file, frame.line) for frame in sides[point.guarded]]
+    at, under = (found.caller.file, found.caller.line), (point.file, point.line)
+    below = at in lines and under in lines and lines.index(at) <= lines.index(under)
+    return found if below else None
+
+
+def namesakes_below(sources: Sources, stack: Stack, point: BranchPoint) -> list[tuple[Frame, list[tuple[str, int]]]]:
+    """(the line at or below the condition that runs a method of a loop's item, the first lines of the other methods of
+    that name); of items of other classes, the same line runs these.
+
+    Example: `if due: ⏎ for each in self.callbacks: ⏎ each.end(state)` → that line, and the end() of each other class.
+    """
+    found: list[tuple[Frame, list[tuple[str, int]]]] = []
+    for callee, caller in pairwise(stack):
+        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+        here, name = enclosing_function(tree, caller.line) if tree is not None else None, plain(callee.function)
+        for loop in (n for n in ast.walk(here) if isinstance(n, ast.For) and holds(n, caller.line)) if here else ():
+            items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            calls = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call) and holds(n, caller.line))
+            if any(isinstance(f, ast.Attribute) and f.attr == name and dotted(f.value) in items for f in calls):
+                others = [(file, node.body[0].lineno) for file, node in sources.user_definitions(name)]
+                own = sources.function(callee.file, callee.line)
+                mine = enclosing_function(own, callee.line) if own is not None else None
+                first = mine.body[0].lineno if isinstance(mine, ast.FunctionDef) else 0
+                found.append((caller, [each for each in others if each != (callee.file, first)]))
+        if (caller.file, caller.line) == (point.file, point.line):
+            break
+    return found
 
 
 def _made(way: Stack) -> str:
@@ -75,6 +141,24 @@ def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.expr | Non
     found = [each for each in calls if _is_lookup(each.func) or _looked_up_before(here, each.func)]
     before = _looked_up_before(here, found[0].func) if len(found) == 1 else []
     return before[0] if len(before) == 1 else found[0] if len(found) == 1 else None
+
+
+def _set_to_one_of(sources: Sources, caller: Frame, function: str) -> Setting | None:
+    """What set the attribute that the line calls to this function or to another one, by a test of its own.
+
+    Example: `self.reduce(x)` with `self.reduce = mean_of_all if fast else mean` → that assignment.
+    """
+    at = place_of(sources, caller.file, caller.line or 0) if not is_library(caller) else None
+    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, caller.line or 0)] if at else []
+    if at is None or any(last_name(each.func) == function for each in calls):
+        return None
+    for call in calls:
+        found = settings(sources, at, call.func) if isinstance(call.func, ast.Attribute) else []
+        chosen = found[0] if len(found) == 1 and isinstance(found[0].value, ast.IfExp) else None
+        value = chosen.value if chosen is not None else None
+        if isinstance(value, ast.IfExp) and function in (last_name(value.body), last_name(value.orelse)):
+            return chosen
+    return None
 
 
 def _is_lookup(value: ast.expr | None) -> bool:

@@ -179,8 +179,15 @@ class _Walk:
             yield from self._of_items(at, value, steps)
         elif isinstance(value, ast.Call):
             yield from self._called(at, value, steps, part, counts=counts)
-        elif dotted(value) and not last_name(value).isupper() and not pattern("rank_word").search(dotted(value)):
+        elif dotted(value) and not self._is_constant(at, value) and not pattern("rank_word").search(dotted(value)):
             yield from self._set(at, value, steps, part, counts=counts)
+
+    def _is_constant(self, at: Place, value: ast.expr) -> bool:
+        """True for what is named like a constant, unless it is set in an `except` suite as well: `FUSED = False`."""
+        found = settings(self.sources, at, value) if last_name(value).isupper() else []
+        around = [guards(each.at.tree, each.line) for each in found if len(found) > 1]
+        caught = any(g.kind == "try" and g.taken and g.condition.startswith("except") for each in around for g in each)
+        return last_name(value).isupper() and not caught
 
     def _compared(self, at: Place, test: ast.Compare, steps: int) -> Iterator[Answer]:
         if isinstance(test.ops[0], ast.Eq | ast.Is):

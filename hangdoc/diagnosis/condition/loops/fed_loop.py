@@ -1,4 +1,5 @@
-"""What the user's code gives a library's loop, by which it ends: the items it goes over, and the score that stops it.
+"""What the user's code gives a library's loop, by which it ends: the items it goes over, the score that stops it, and
+a criterion that it asks in each round.
 
 Example: `trainer.train()` ran fewer rounds on one rank, as its sampler left a batch out there,
 
@@ -17,11 +18,11 @@ import re
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.answers import answers_of_given
+from hangdoc.diagnosis.condition.elsewhere.answers import answers_of_given, answers_of_method
 from hangdoc.diagnosis.condition.loops.iterators import conditions_of_items
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import names_in, text_of
+from hangdoc.diagnosis.source.syntax import last_name, names_in, text_of
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -40,6 +41,21 @@ def of_score(sources: Sources) -> list[Condition]:
             if word.arg in names("gives_score"):
                 given = answers_of_given(sources, calls.file, calls.function, word.value)
                 found |= dict.fromkeys(test for answer in given for test in answer.tests)
+    return list(found) if len(found) <= _MOST else []
+
+
+def of_answer(sources: Sources) -> list[Condition]:
+    """The tests by which the user's own criterion answers that a library asks in each round of its loop; [] where there
+    is none, and where there are too many to tell.
+
+    Example: `class Budget(StoppingCriteria)`, whose `__call__` returns `ids.shape[1] >= self.limit` → that test.
+    """
+    found: dict[Condition, None] = {}
+    for file, tree in sources.user_trees():
+        for owner in ast.walk(tree):
+            bases = map(last_name, owner.bases) if isinstance(owner, ast.ClassDef) else ()
+            if isinstance(owner, ast.ClassDef) and not set(names("stops_by_answer")).isdisjoint(bases):
+                found |= dict.fromkeys(answers_of_method(sources, file, owner, "__call__"))
     return list(found) if len(found) <= _MOST else []
 
 

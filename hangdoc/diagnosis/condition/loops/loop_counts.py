@@ -6,6 +6,7 @@ left it early. These are the questions that ``choice`` asks to find out:
 ``left_early``        did one side leave before the other, in the same execution of the loop?
 ``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
+``is_over_layers``    does it go over the layers of a library's model?
 ``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
@@ -291,6 +292,18 @@ def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
     """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+
+
+def is_over_layers(case: Case, loop: BranchPoint) -> bool:
+    """True if a library's model goes over its own layers there, and never leaves them half way: these are equally many
+    on every rank.
+
+    Example: `for i, block in enumerate(self.h):` in transformers' forward().
+    """
+    tree = case.sources.function(loop.file, loop.guard.line) if loop.of_library else None
+    if tree is None or loop.function not in names("module_forward"):
+        return False
+    return calls_its_items(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:

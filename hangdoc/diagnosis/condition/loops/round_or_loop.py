@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     began_same_round,
@@ -16,7 +17,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 )
 from hangdoc.diagnosis.condition.loops.planned_rounds import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.equal_counts import container_of, is_over_fixed
 from hangdoc.diagnosis.source.guards import way_out_guards
@@ -78,7 +79,7 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
     ranks = (alignment.culprits, others_in(alignment))
     skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
     if skipped is None:
-        return possible
+        return possible[1:] if _issues_unequally(case, gap, possible, ranks) else possible
     better = (
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
@@ -95,6 +96,16 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
         or plans_rounds_alike(case, possible[0], (gap.mine, gap.theirs), (alignment.culprits, others_in(alignment)))
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _issues_unequally(case: Case, gap: Gap, possible: list[BranchPoint], ranks: SideRanks) -> bool:
+    """True if a loop comes first that goes round equally often, and what it runs is a library's: then that has issued
+    fewer calls in a round. Example: `for metric in (f1, boxes): metric.compute()`."""
+    loop = possible[0] if possible and possible[0].uneven else None
+    if loop is None or not is_implicit(gap.token.stack) or not _is_over_fixed(case, loop):
+        return False
+    left = 1 - loop.guarded
+    return not fell_out(case, loop, ranks[left], (gap.mine, gap.theirs)[left])
 
 
 def _is_over_fixed(case: Case, loop: BranchPoint) -> bool:

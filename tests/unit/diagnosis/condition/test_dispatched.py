@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, other_items
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.dispatched import (
+    dispatched,
+    is_looked_up,
+    looked_up_below,
+    namesakes_below,
+    other_items,
+)
+from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import SourceText
@@ -143,6 +152,42 @@ def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> No
     found = dispatched(looked, sides)
     assert (found.makes if found is not None else None) == makes
     assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
+
+
+def test_the_methods_of_other_items() -> None:
+    """In `for callback in self.callbacks: ⏎ callback.end(self)`, other classes have an end() as well."""
+    point = BranchPoint(Guard("if", 9, "if due:", True, ("due",), (9, 10)), FILE, "notify", 10, 0, 0.0)
+    found = namesakes_below(sources(), stack((15, "end"), (10, "notify")), point)
+    assert found == [(Frame(FILE, 10, "notify"), [(FILE, 18)])]
+    assert namesakes_below(sources(), MIX, point) == []
+
+
+def test_an_attribute_that_was_set_to_one_of_two_functions() -> None:
+    text = (
+        "class Meter:\n    def __init__(self, fast):\n        self.mean = of_all if fast else own\n"
+        "    def step(self, x):\n        self.mean(x)\n        reduce(x)\ndef of_all(x):\n    gather(x)\n"
+    )
+    whole = Sources((SourceText(FILE, "<module>", 1, text),))
+    found = dispatched(whole, (stack((8, "of_all"), (5, "step")), stack((6, "step"))))
+    assert found is not None
+    assert (found.call.source, found.call.line, found.function) == ("self.mean = of_all if fast else own", 3, "of_all")
+
+
+def test_functions_that_run_in_the_order_of_a_table() -> None:
+    loop = "def step(self, acts):\n    for act in acts:\n        self.table[act.kind](act)\n"
+    text = f"{loop}def send(self, act):\n    put(act)\n"
+    whole = Sources((SourceText(FILE, "<module>", 1, text),))
+    assert is_looked_up(whole, stack((5, "send"), (3, "step")))
+    assert not is_looked_up(sources(), MIX)  # in no loop
+
+
+def test_a_condition_above_a_look_up() -> None:
+    """The others may have gone the same way, to another function; unless its values say which way they went."""
+    guard = Guard("if", 6, "if known:", True, ("known",), (6, 7))
+    point = BranchPoint(guard, FILE, "step", 6, 0, 0.0)
+    assert looked_up_below(sources(), (MIX, REDUCE), point) is not None
+    assert looked_up_below(sources(), (MIX, REDUCE), replace(point, differs=True)) is None
+    assert looked_up_below(sources(), (MIX, REDUCE), replace(point, guarded=1)) is None
 
 
 def test_the_look_up_before_the_call_is_told() -> None:

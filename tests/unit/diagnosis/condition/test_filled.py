@@ -56,3 +56,37 @@ def test_a_condition_around_the_call_that_fills_it_comes_first() -> None:
 def test_nothing_is_told(old: str, new: str) -> None:
     assert old in PROGRAM
     assert told(PROGRAM.replace(old, new)) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'self.match = MetricCollection({"match": Match(), "mean": Mean()})',
+        "parts = [Match(), Mean()]\n        self.match = MetricCollection(parts)",
+        "self.match = collected()",
+    ],
+)
+def test_a_metric_in_a_collection(made: str) -> None:
+    collected = "def collected():\n    return MetricCollection([Match(), Mean()])\n"
+    program = f"{PROGRAM}{collected}".replace("self.match = Match()", made)
+    assert told(program) == [(5, "if len(found) == 0:")]
+
+
+def test_the_condition_in_what_update_calls() -> None:
+    program = PROGRAM.replace(
+        "        if len(found) == 0:\n            return\n        self.tables.append(match(found, truth))",
+        "        self._keep(match(found, truth))\n    def _keep(self, row):\n"
+        "        if row is not None:\n            self.tables += [row]",
+    )
+    assert told(program) == [(7, "if row is not None:")]
+
+
+def test_an_update_that_a_base_of_the_class_has() -> None:
+    program = PROGRAM.replace("class Match(Metric):", "class Base(Metric):").replace(
+        "class Fit:", "class Match(Base):\n    full = False\nclass Fit:"
+    )
+    assert told(program) == [(5, "if len(found) == 0:")]
+
+
+def test_a_metric_that_is_called() -> None:
+    assert told(PROGRAM.replace("self.match.update(", "f1 = self.match(")) == [(5, "if len(found) == 0:")]

@@ -8,7 +8,7 @@ import pytest
 
 from hangdoc.diagnosis.condition.elsewhere.contexts import flags_chosen
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
-from hangdoc.diagnosis.condition.loops.fed_loop import of_items, of_score
+from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.stopped_by import stops_of_trainers
 from hangdoc.model.process import Frame
@@ -124,3 +124,16 @@ def test_a_flag_that_is_set_to_a_value(value: str) -> None:
 def test_under_a_condition_that_is_what_counts() -> None:
     hook = "def on_step_end(self, control):\n    if late():\n        control.should_training_stop = self.on and self.up"
     assert [stop.guard.condition for stop in stops_of_trainers(sources_of(hook)) if stop.guard] == ["if late():"]
+
+
+CRITERION = """
+class Budget(StoppingCriteria):
+    def __call__(self, ids, scores):
+        done = ids.shape[1] >= self.limit
+        return torch.full((len(ids),), done)
+"""
+
+
+def test_a_criterion_that_a_library_asks_in_each_round() -> None:
+    assert [each.source for each in of_answer(sources_of(CRITERION))] == ["done = ids.shape[1] >= self.limit"]
+    assert of_answer(sources_of(CRITERION.replace("(StoppingCriteria)", "(Budgeted)"))) == []

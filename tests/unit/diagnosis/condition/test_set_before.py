@@ -241,6 +241,19 @@ _TOLD = {
         """,
         ["except OSError:"],
     ),
+    "a name like a constant's, set where an import failed": (
+        """
+        try:
+            import fused
+            HAVE_FUSED = True
+        except ImportError:
+            HAVE_FUSED = False
+        def norm(grads):
+            if not HAVE_FUSED:  # asked
+                reduce(grads)
+        """,
+        ["except ImportError:"],
+    ),
     "one of several methods, where the others only return constants": (
         """
         class Remedy:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from hangdoc.diagnosis.source.handlers import draws_items
+from hangdoc.diagnosis.source.handlers import draws_items, only_looks_up
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,18 @@ def test_the_next_item_of_a_loop_may_raise(header: str, raises: bool) -> None:
     assert draws_items(tree, 1, 3) is raises
     assert draws_items(tree, 1, 4) is False
     assert draws_items(tree, 3, 3) is False
+
+
+@pytest.mark.parametrize(
+    ("tried", "looks_up"),
+    [
+        ("return self.known[key]", True),
+        ("x = table[i]", True),
+        ("return self.known[make(key)]", False),
+        ("run()", False),
+    ],
+)
+def test_what_is_tried_only_looks_something_up(tried: str, looks_up: bool) -> None:
+    tree = ast.parse(f"def scale(self, key):\n    try:\n        {tried}\n    except KeyError:\n        measure()\n")
+    assert only_looks_up(tree, 4) is looks_up
+    assert only_looks_up(tree, 2) is False

@@ -1,0 +1,165 @@
+"""A round of a loop in which a rank left out the message that another one awaits, and by which condition.
+
+Example: of the program below rank 2 has received a task, and waits for the next one; rank 0 awaits its answer.
+
+    37  def serve(self):
+    38      while True:
+    39          kind, values = get(0)             # rank 2, for the second time in a row
+    40          if kind == "stop":
+    41              return
+    42          handler = self.handlers.get(kind)
+    43          if handler is None:
+    44              continue
+    45          put(handler(values), 0)           # after each task before
+
+As rank 2 is still in the loop, it went by `if handler is None:`, and not by `if kind == "stop":`. Where it has never
+issued such a message, the lines that would do so are those of the loop that it has never run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.tested import arms_of
+from hangdoc.diagnosis.condition.ways_past import is_settled
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.journal import Journal, PointToPoint
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Condition
+from hangdoc.model.operations import message_way
+from hangdoc.model.process import Frame, Stack
+
+_MOST = 2
+"""Conditions that are named; chosen by hand: a longer list helps nobody."""
+_DEEPEST = 3
+"""Calls between a line of the loop and the message, followed this far; chosen by hand."""
+
+_Site = tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLeftOut:
+    """``rank`` went round a loop without the message that ``waiter`` awaits, by one of ``conditions``."""
+
+    rank: int
+    waiter: int
+    line: Frame
+    """From which it would have issued it."""
+    conditions: tuple[Condition, ...]
+    never: bool
+    """It has never issued one."""
+
+
+def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | None:
+    """The last round of the peer's, if it waits at the same line as one round before, and has issued nothing for the
+    waiter since, as it did in each round before that; None otherwise."""
+    journal, stack = case.ranks[peer].journal, user_stack(case.activities[peer].stack)
+    messages = journal.point_to_points if journal is not None else ()
+    here = _site(stack)
+    if journal is None or not messages or not here or _site_of(journal, messages[-1]) != here:
+        return None
+    if messages[-1].completed:
+        return None
+    way = "send" if waiter.kind == ActivityKind.RECV else "recv"
+    rounds = [at for at, each in enumerate(messages) if _site_of(journal, each) == here]
+    given = [at for at, m in enumerate(messages) if m.peer == waiter.rank and message_way(m.op) == way]
+    has_given = [any(first < at < last for at in given) for first, last in pairwise(rounds)]
+    if not has_given or has_given[-1] or not all(has_given[:-1]):
+        return None
+    frame, loop = next(((frame, loop) for frame in stack for loop in _loops(case.sources, frame)), (None, None))
+    if frame is None or loop is None:
+        return None  # an inner loop may have come to that line twice in one round of an outer one: it is not asked
+    if not given:
+        return _never_issued(case, waiter, peer, frame, loop)
+    partner = user_stack(journal.stack(messages[given[-1]].stack))
+    at = next((i for i, each in enumerate(partner) if _is_within(loop, frame, each)), -1)
+    if at < 0:
+        return None
+    found = [c for each in partner[:at] for c in _conditions(case, peer, each, None)]
+    return _told(waiter, peer, partner[0], [*found, *_conditions(case, peer, partner[at], loop)], never=False)
+
+
+def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: Guard) -> RoundLeftOut | None:
+    """The same of a peer that has never issued such a message: by what the loop has never run."""
+    wanted = names("sends_message" if waiter.kind == ActivityKind.RECV else "receives_message")
+    for line in _issuing(case.sources, frame, loop, set(wanted)):
+        there = Frame(frame.file, line, frame.function)
+        if case.ran.has(peer, frame.file, line) is False:
+            found = _conditions(case, peer, there, loop)
+            if len(found) == 1:
+                return _told(waiter, peer, there, found, never=True)
+    return None
+
+
+def _told(waiter: Activity, peer: int, line: Frame, found: list[Condition], *, never: bool) -> RoundLeftOut | None:
+    conditions = tuple(dict.fromkeys(found))[-_MOST:]
+    return RoundLeftOut(peer, waiter.rank, line, conditions, never) if conditions else None
+
+
+def _loops(sources: Sources, frame: Frame) -> Iterator[Guard]:
+    """The loops around the frame's line, the innermost first."""
+    tree = sources.function(frame.file, frame.line)
+    yield from reversed([g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else [])
+
+
+def _is_within(loop: Guard, frame: Frame, other: Frame) -> bool:
+    same = other.file == frame.file and plain(other.function) == plain(frame.function)
+    return same and other.line is not None and loop.holds(other.line)
+
+
+def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list[Condition]:
+    """The conditions by which the peer can have gone past the line, within the loop; by its counters only the first of
+    them behind which it has never run a line, where there is one."""
+    tree = case.sources.function(frame.file, frame.line)
+    found = guards(tree, frame.line) if tree is not None and frame.line is not None else []
+    if loop is not None:
+        found = [g for g in found if loop.span[0] < g.line and loop.holds(g.line)]
+    found = [g for g in found if g.kind in (*CONDITIONS, "return") and not any(map(is_rank_name, g.names))]
+    found = [g for g in found if not is_settled(case, g, frame.file)]
+    if loop is not None:  # who is still in it did not leave it
+        found = [g for g in found if g.kind != "return" or g.goes_on]
+    ended = [g for g in found if _never_went_on(case, peer, frame.file, g)]
+    return [Condition(g.condition, frame.file, g.line) for g in ended[:1] or found]
+
+
+def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
+    """True if the rank has never run what stands under the condition, or follows a jump."""
+    arms = arms_of(case.sources, file, guard)
+    under = {case.ran.has(rank, file, line) for line in arms.under} if arms is not None else set()
+    return False in under and True not in under
+
+
+def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> Iterator[int]:
+    """The lines of the loop that issue such messages, or call what does."""
+    tree = sources.function(frame.file, frame.line)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and loop.holds(n.lineno)] if tree is not None else []
+    for call in sorted(calls, key=lambda each: each.lineno):
+        if call.lineno != frame.line and _issues(sources, last_name(call.func), wanted, _DEEPEST):
+            yield call.lineno
+
+
+def _issues(sources: Sources, name: str, wanted: set[str], deep: int) -> bool:
+    if name in wanted:
+        return True
+    found = [node for _, node in sources.user_functions(name)] if deep else []
+    inner = {last_name(n.func) for node in found[:1] for n in ast.walk(node) if isinstance(n, ast.Call)}
+    return len(found) == 1 and any(_issues(sources, each, wanted, deep - 1) for each in inner - {name})
+
+
+def _site(stack: Stack) -> _Site:
+    return tuple((frame.file, frame.line) for frame in stack)
+
+
+def _site_of(journal: Journal, message: PointToPoint) -> _Site:
+    return _site(user_stack(journal.stack(message.stack)))
