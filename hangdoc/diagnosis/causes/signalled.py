@@ -44,7 +44,8 @@ def left_by_own_signal(case: Case, blame: Blame[Diverged]) -> Finding | None:
     return Finding(
         "HD102",
         sentence(
-            [Ranks(culprits), " left the loop early (", Place(tried.file, loop.line), ")"], where_they_wait(case, others)
+            [Ranks(culprits), " left the loop early (", Place(tried.file, loop.line), ")"],
+            where_they_wait(case, others),
         ),
         joined(
             [cited(loop, tried.file), " ended on ", Ranks(culprits), " and not on ", Ranks(others), ", by ", handler],

@@ -139,7 +139,14 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     if not points:
         return []
     first, *more = points
-    if first.guard.kind not in _DECIDE or first.rank_like or first.differs or first.both_arms or first.seen or first.told:
+    if (
+        first.guard.kind not in _DECIDE
+        or first.rank_like
+        or first.differs
+        or first.both_arms
+        or first.seen
+        or first.told
+    ):
         return []
     shown = {(first.file, first.guard.place): first}
     for other in more:

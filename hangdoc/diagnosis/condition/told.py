@@ -1,7 +1,8 @@
 """What the ranks wrote, asked of each candidate: a line that one side alone wrote in its other arm confirms it.
 
 Example: rank 1 is in the next epoch, the others in what `keeper.offer(score)` calls past `if score <= self.best: ⏎
-log.info("no improvement") ⏎ return`, and rank 1 alone wrote that line → the `if`, before the library's loop around both.
+log.info("no improvement") ⏎ return`, and rank 1 alone wrote that line → the `if`, before the library's loop around
+both.
 """
 
 from __future__ import annotations
