@@ -13,7 +13,8 @@ from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.model.message import Joined, Place, Ranks, joined, sentence
+from hangdoc.diagnosis.source.loops import ends_alike, ways_out
+from hangdoc.model.message import Joined, Message, Place, Ranks, joined, sentence
 
 
 @cause("HD102", explains=Diverged, order=164)
@@ -32,8 +33,12 @@ def left_by_own_signal(case: Case, blame: Blame[Diverged]) -> Finding | None:
     handler = only_handler(case.sources, gap, tried) if tried is not None else None
     if tried is None or loop is None or handler is None:
         return None
-    if point is not tried and not (point.guard.place == loop.place and fell_out(case, point, blame.culprits, gap.mine)):
+    if point is not tried and point.guard.place != loop.place:
         return None
+    tree = case.sources.function(tried.file, loop.line)
+    if tree is None or (point is not tried and ways_out(tree, loop.line)):
+        return None  # which of the ways out it was, what is seen of the loop tells
+    sure = point is tried or ends_alike(tree, loop.line) or fell_out(case, point, blame.culprits, gap.mine)
     raised = thrown_under(case.sources, handler.file, handler.line)
     tests = [test for answer in raised for test in answer.tests]
     if not tests or not is_own_signal(case.sources, handler.file, handler.line):
@@ -41,6 +46,9 @@ def left_by_own_signal(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits, others = blame.culprits, others_of(case, blame)
     condition = tests[0].source.removeprefix("if ").removesuffix(":")
     agree = f"`{condition}`" if len(tests) == 1 else "these conditions"
+    doubt = "" if len(tests) == 1 else "which of the conditions that leave the loop it was is not seen"
+    at = cited(loop, tried.file)
+    itself: Message = ["or ", at, " had nothing more to go over on ", Ranks(culprits)]
     return Finding(
         "HD102",
         sentence(
@@ -48,13 +56,15 @@ def left_by_own_signal(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others),
         ),
         joined(
-            [cited(loop, tried.file), " ended on ", Ranks(culprits), " and not on ", Ranks(others), ", by ", handler],
+            [at, " ended on ", Ranks(culprits), " and not on ", Ranks(others), ", by ", handler],
             ["what it catches is raised under ", Joined(tests, " or ")],
+            "" if sure else itself,
         ),
         f"let all ranks agree on {agree} in every round (all_reduce the flag), so that all leave the loop in the same "
         "one",
-        "" if len(tests) == 1 else "which of the conditions that leave the loop it was is not seen",
-        decided_at=tests[0] if len(tests) == 1 else handler,
+        doubt if sure else "a loop that had nothing more to go over looks the same",
+        tests[0] if len(tests) == 1 else handler,
+        None if sure else at,
     )
 
 
