@@ -68,7 +68,7 @@ def skipped_round(case: Case) -> Blame[SkippedRound] | None:
     culprits, sure = tuple(found), "that a round left the call out shows in what it left behind"
     counts = _counts(case, way)
     if not culprits and counts:
-        culprits, shown = _fewest(counts), counts
+        culprits, shown = _further_on(counts), counts
         sure = "that a round left the call out shows in what counts the rounds"
     if not culprits or 2 * len(culprits) > len(ranks):
         return None
@@ -142,8 +142,8 @@ def _counts(case: Case, way: list[tuple[Frame, Guard]]) -> dict[str, dict[int, s
     return {}
 
 
-def _fewest(counts: dict[str, dict[int, str]]) -> tuple[int, ...]:
-    """The ranks of the value that fewer have; of two as frequent ones, those that are further on: they left it out."""
+def _further_on(counts: dict[str, dict[int, str]]) -> tuple[int, ...]:
+    """The ranks of the higher count: they have come there with fewer calls."""
     (values,) = counts.values()
-    sides = [tuple(r for r, v in sorted(values.items()) if v == value) for value in set(values.values())]
-    return min(sides, key=lambda side: (len(side), -int(values[side[0]])))
+    most = max(map(int, values.values()))
+    return tuple(rank for rank, value in sorted(values.items()) if int(value) == most)
