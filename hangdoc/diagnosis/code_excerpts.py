@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
+from hangdoc.diagnosis.blame.skipped_round import SkippedRound
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
@@ -75,14 +76,18 @@ def code_excerpts(
 
 def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:
     point = blame.diverged.branch_point if blame.diverged is not None else None
+    branch = divergence.branch if divergence is not None else None
+    if isinstance(blame.found, SkippedRound) and branch is not None:
+        yield _Note(branch.file, branch.line, "", condition=branch.condition.removesuffix(":").removeprefix("if "))
     if blame.diverged is None or point is None:
         return
     shown = divergence.branch if divergence is not None else None
     raised = point.guard.kind == "try" or (point.of_library and not point.uneven)
     skips = skips_of(case.sources, blame.diverged.branch_points) if point.uneven and shown is not None else []
     skipped = shown is not None and (shown.file, shown.line) in {(p.file, p.guard.line) for p in skips}
-    if (raised or skipped) and shown is not None and shown.condition != point.guard.condition:
-        # Of an exception, or a round that was left out, the cause says more than the two stacks.
+    looped = shown is not None and shown.kind == "loop" and point.guard.kind in CONDITIONS
+    if (raised or skipped or looped) and shown is not None and shown.condition != point.guard.condition:
+        # Of an exception, a round that was left out or a loop over other items, the cause says more than the stacks.
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
     sides = (blame.culprits, others_of(case, blame))
@@ -90,6 +95,9 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
     named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
     doubted = doubted or (named and point.guard.kind in CONDITIONS)  # a cause that names it says which way each went
+    theirs = blame.diverged.gap.theirs if blame.diverged.gap is not None else None
+    if blame.diverged.alignment.history.inferred and point.uneven and theirs is not None:
+        doubted = doubted or not theirs.pending  # all have left that loop since
     condition = point.guard.condition.removesuffix(":")
     if point.guard.kind in CONDITIONS:
         condition = condition.removeprefix("if ")

@@ -34,6 +34,7 @@ from hangdoc.diagnosis.state.held_locks import (
 )
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import blocking_thread, kind_mark
+from hangdoc.diagnosis.state.rounds import GoingRound, going_round
 from hangdoc.diagnosis.state.store_keys import setters
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
@@ -164,6 +165,7 @@ class Case:
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         found = {rank: self._in_its_message(self._in_remote_call(a)) for rank, a in found.items()}
+        found = {r: replace(a, moving=True) if self.going_round(a) is not None else a for r, a in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return with_peers(found, self.ranks, self.sources)
@@ -186,6 +188,11 @@ class Case:
         mine = thread.python_id == call.thread_id if call.thread_id else call.stack == thread.frames
         run = tasks[-1:] or call.stack  # a library's function may have been handed on itself
         return main.frames if mine and task and task in [plain(frame.function) for frame in run] else ()
+
+    def going_round(self, activity: Activity) -> GoingRound | None:
+        """The loop in which a rank that sleeps goes on from item to item; None for any other rank."""
+        process = self.ranks[activity.rank].process if activity.kind == ActivityKind.SLEEPING else None
+        return going_round(process, self.sources) if process is not None else None
 
     def _in_its_message(self, activity: Activity) -> Activity:
         """``activity``; of a rank that waits for a message without a partner, with that message."""

@@ -69,6 +69,8 @@ class WaitReason(Word):
     """A lock or semaphore of multiprocessing's, which several processes share."""
     QUEUE = "queue"
     """A queue of multiprocessing's: a pipe of which every process that has the queue holds both ends."""
+    TASK = "task"
+    """The result of a task or an actor of Ray's, which a scheduler of its own places in another process."""
     POOL = "pool"
     """A result of multiprocessing's Pool."""
     DESTROY_GROUP = "destroy-group"

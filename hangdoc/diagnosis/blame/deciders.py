@@ -61,6 +61,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
+    call_left_out,
     ended_ranks,
     gone_ranks,
     held_up_unseen,
@@ -385,6 +386,7 @@ DECIDERS: tuple[Decider, ...] = (
     lock_left_behind,
     waiting_roots,
     threads_on_one_group,
+    call_left_out,
     all_arrived,
     held_up_unseen,
     ended_ranks,

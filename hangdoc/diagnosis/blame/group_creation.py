@@ -6,6 +6,7 @@ skips one new_group, its next group gets a number that belongs to another group 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import calls_of, group_calls
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, last_name
 from hangdoc.model.journal import Journal
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
@@ -208,13 +209,13 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
         made = _made(journals[rank]) if rank in journals else iter(passed.get(rank, ()))
         history.tokens[rank] = [
             Token(rank, history.key, number, _LABEL, site_of(stack), (members,), (), pending, -1, 0, stack)
-            for number, (stack, members, pending) in sorted(_with_pending(rank, made, making).items())
+            for number, (stack, members, pending) in sorted(_with_pending(case, rank, made, making).items())
         ]
     return history
 
 
 def _with_pending(
-    rank: int, made: Iterator[_Making], making: Mapping[int, _Making]
+    case: Case, rank: int, made: Iterator[_Making], making: Mapping[int, _Making]
 ) -> dict[int, tuple[Stack, tuple[int, ...], bool]]:
     """Number → (where the rank makes that group, its members, whether the rank is still making it)."""
     found = {number: (stack, members, False) for number, stack, members in made}
@@ -223,7 +224,7 @@ def _with_pending(
         found.setdefault(number, (stack, members, True))
         # Others still wait for it in an earlier group: under that number it made something else.
         for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
-            found.setdefault(earlier, ((), (), False))
+            found.setdefault(earlier, (_only_other_call(case, stack) if number - earlier == 1 else (), (), False))
     return found
 
 
@@ -252,21 +253,55 @@ def _only_other_call(case: Case, stack: Stack) -> Stack:
     here = {(frame.file, frame.line) for frame in stack}
     calls = ((file, tree, line) for file, tree in case.sources.user_trees() for line in group_calls(tree))
     places = {(file, line): function_name(tree, line) for file, tree, line in calls if (file, line) not in here}
+    way, inner = user_stack(stack), below_user(stack)
+    if not places and way:  # one function makes all groups: who else calls it?
+        inner, way = (*inner, way[0]), way[1:]
+        places = _other_calls_of(case, inner[-1], way[:1])
     if len(places) != 1:
         return ()
     (place, function), *_ = places.items()
-    way = user_stack(stack)
-    inner = (*(replace(frame, locals=()) for frame in below_user(stack)), Frame(*place, function))
+    found = (*(replace(frame, locals=()) for frame in inner), Frame(*place, function))
     for at, frame in enumerate(way):
         tree = case.sources.function(frame.file, frame.line)
-        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+        if tree is None:
+            break
+        around = guards(tree, frame.line)
+        lines = [place[1]] if (frame.file, plain(frame.function)) == (place[0], function) else []
+        lines = lines or calls_of(enclosing_function(tree, frame.line), function)
+        loop = next((guard for guard in reversed(around) if guard.kind == "loop"), None)
+        if loop is not None and not (len(inner) > len(below_user(stack)) and _is_in_every_round(around, loop, lines)):
             break  # an earlier round may have made it in this line
         if (frame.file, plain(frame.function)) == (place[0], function):
-            return (*inner, *way[at + 1 :]) if place[1] < frame.line else ()
-        lines = calls_of(enclosing_function(tree, frame.line), function)
+            return (*found, *way[at + 1 :]) if place[1] < frame.line else ()
         if len(lines) == 1 and lines[0] < frame.line:
-            return (*inner, Frame(frame.file, lines[0], frame.function), *way[at + 1 :])
+            return (*found, Frame(frame.file, lines[0], frame.function), *way[at + 1 :])
     return ()
+
+
+def _other_calls_of(case: Case, maker: Frame, caller: Stack) -> dict[tuple[str, int], str]:
+    """(file, line) → function of the other calls of the function that makes groups, on what has the same name.
+
+    Example: `audit = groups.get(members)` is on the stack → the line of `self.groups.get(pair)`, and no `options.get`.
+    """
+    calls = case.sources.user_calls(plain(maker.function).rpartition(".")[2])
+    of = {(f.file, f.line) for f in caller}
+    now = {_receiver(each.call) for each in calls if (each.file, each.call.lineno) in of}
+    return {
+        (each.file, each.call.lineno): getattr(each.function, "name", "<module>")
+        for each in calls
+        if _receiver(each.call) in now and (each.file, each.call.lineno) not in of
+    }
+
+
+def _receiver(call: ast.Call) -> str:
+    return last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def _is_in_every_round(around: list[Guard], loop: Guard, lines: list[int]) -> bool:
+    """True if every rank comes to the line in each round of the loop, so that no earlier round set the ranks apart, and
+    the other call is made in that loop as well."""
+    within = around[around.index(loop) + 1 :]
+    return not any(guard.kind != "try" for guard in within) and len(lines) == 1 and loop.holds(lines[0])
 
 
 def _made(journal: Journal) -> Iterator[_Making]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, serves_another_thread, words
@@ -25,6 +26,11 @@ from hangdoc.model.process import Frame, Stack, Thread
 
 _GROUP = "ProcessGroup"
 """The class of a group that was given to a call, as a local of torch's frames shows it (torch 2.13)."""
+_DEFAULT_NAME = "0"
+"""What torch 2.13 calls the default group."""
+_Group = tuple[str, tuple[int, ...]]
+"""(name, members); ("", ()) is the default group."""
+_DEFAULT: _Group = ("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,25 @@ class MixedThreads(Explanation):
 
 
 def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
-    """The calls in which threads of a rank wait at once, on the default group; None where histories tell more."""
+    """The calls in which threads of a rank wait at once, on one group; None where histories tell more."""
     still = not any(activity.moving for activity in case.activities.values())
     if case.programs or case.hidden or len(case.activities) < 2 or not still:
         return None
-    found = {rank: _calls(case, rank) for rank in sorted(case.activities)}
+    waiting = {rank: _waiting(case, rank) for rank in sorted(case.activities)}
+    groups = {group for threads in waiting.values() for group, _ in threads}
+    for group in sorted(groups, key=lambda each: (each != _DEFAULT, each)):
+        members = [rank for rank in waiting if not group[1] or rank in group[1]]
+        found = {rank: _calls([t for g, t in waiting[rank] if g == group]) for rank in members}
+        if not set(group[1]) <= waiting.keys():
+            continue
+        blamed = _blamed(found) if len(found) > 1 else None
+        if blamed is not None:
+            return blamed
+    return None
+
+
+def _blamed(found: dict[int, dict[Hashable, ThreadCall]]) -> Blame[MixedThreads] | None:
+    """The blame by the calls of one group: rank → line → the call of a thread."""
     common = set.intersection(*(set(calls) for calls in found.values()))
     more = {rank: calls for rank, calls in found.items() if calls.keys() - common}
     sure = "stacks of all threads seen, the order of their calls not"
@@ -76,11 +96,25 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
     return Blame(MixedThreads(calls, others), tuple(more), confidence=Confidence.LIKELY, sure=sure)
 
 
-def _calls(case: Case, rank: int) -> dict[Hashable, ThreadCall]:
-    """Line → the call of each thread of the rank that waits in a collective of the default group."""
+def _waiting(case: Case, rank: int) -> list[tuple[_Group, Thread]]:
+    """(the group, the thread) of each thread of the rank that waits in a collective whose group is known."""
     process = case.ranks[rank].process
     threads = process.last.threads if process is not None and process.last is not None else ()
-    waiting = [t for t in threads if _waits_in_collective(t) and not _has_a_group(t.frames)]
+    found = [(_group_of(t.frames), t) for t in threads if _waits_in_collective(t)]
+    return [(group, thread) for group, thread in found if group is not None]
+
+
+def _group_of(stack: Stack) -> _Group | None:
+    """The group of the call: as a frame of torch's shows it, or the default one; None where it was given one that was
+    not seen, which may be the thread's own."""
+    shown = group_shown(stack)
+    if shown is not None and shown[0] not in ("", _DEFAULT_NAME):
+        return shown
+    return None if shown is None and _has_a_group(stack) else _DEFAULT
+
+
+def _calls(waiting: list[Thread]) -> dict[Hashable, ThreadCall]:
+    """Line → the call of each of the threads."""
     lines = [next(iter(user_stack(t.frames)), None) for t in waiting]
     calls = [ThreadCall(t.name, _op(t.frames), line, t.frames) for t, line in zip(waiting, lines, strict=True)]
     return {_line_of(each): each for each in calls}

@@ -72,7 +72,7 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     if case.job.store is None or not waiting:
         return None
     known = any(_awaited(case, rank) for rank in waiting)
-    there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case)
+    there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case, waiting)
     series = _left_out_of_series(case, waiting, there, missing) if known else None
     if series is not None:
         return series
@@ -205,9 +205,9 @@ def _awaited(case: Case, rank: int) -> list[str]:
     return [key for wait in journal.store_waits for key in wait.keys] if journal is not None else []
 
 
-def _one_incomplete(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _one_incomplete(case: Case, waiting: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(the keys that are there, those that are not) of the only name that some ranks have not set, where all have set
-    others like it; nobody has told which keys are awaited.
+    others like it, or those who wait have set theirs and wait for those of all; nobody has told which are awaited.
 
     Example: of step/0/0, step/0/1 and step/1/0, with two ranks → (('step/1/0',), ('step/1/1',)).
     """
@@ -219,10 +219,30 @@ def _one_incomplete(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
             families.setdefault(_stem(key), set()).add(number)
     complete = {_ANY_NUMBER.sub("0", stem) for stem, numbers in families.items() if numbers == ranks}
     found = [stem for stem, numbers in families.items() if numbers < ranks and _ANY_NUMBER.sub("0", stem) in complete]
+    if not found and all(_awaits_those_of_all(case, rank) for rank in waiting):
+        found = [stem for stem, numbers in families.items() if set(waiting) <= numbers < ranks]
     if len(found) != 1:
         return (), ()
     there = families[found[0]]
     return tuple(f"{found[0]}{rank}" for rank in sorted(there)), tuple(f"{found[0]}{r}" for r in sorted(ranks - there))
+
+
+def _awaits_those_of_all(case: Case, rank: int) -> bool:
+    """True if the keys that the rank's line waits for are put together in a loop over the ranks.
+
+    Example: `keys = [f"agent/{r}" for r in ranks if r != self.rank]` and `store.wait(keys)`.
+    """
+    frame = next(iter(user_stack(case.activities[rank].stack)), None)
+    at = place_of(case.sources, frame.file, frame.line) if frame is not None else None
+    if at is None or frame is None:
+        return False
+    if _goes_over_ranks(at.tree, frame.line):
+        return True
+    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)]
+    awaited = [each for call in calls for each in call.args]
+    awaited += [s.value for each in awaited for s in settings(case.sources, at, each) if s.value is not None]
+    parts = (part for each in awaited for part in ast.walk(each) if isinstance(part, ast.comprehension))
+    return any(_is_over_ranks(part.target, part.iter) for part in parts)
 
 
 def _stem(key: str) -> str:
@@ -267,4 +287,8 @@ def _deletes_keys(sources: Sources) -> bool:
 def _goes_over_ranks(tree: ast.AST, line: int) -> bool:
     function = enclosing_function(tree, line)
     loops = (node for node in ast.walk(function) if isinstance(node, ast.For) and holds(node, line))
-    return any(pattern("all_ranks").search(f"{text_of(n.target)} in {text_of(n.iter)}") for n in loops)
+    return any(_is_over_ranks(loop.target, loop.iter) for loop in loops)
+
+
+def _is_over_ranks(target: ast.expr, items: ast.expr) -> bool:
+    return pattern("all_ranks").search(f"{text_of(target)} in {text_of(items)}") is not None

@@ -13,6 +13,7 @@ from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
@@ -31,6 +32,12 @@ from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
     """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
     return mixed_threads(inquiry.case)
+
+
+def call_left_out(inquiry: Inquiry) -> Blame[SkippedRound] | None:
+    """All ranks are in the same call, and some left it out in an earlier round. Before ``all_arrived``, which knows of
+    no past."""
+    return skipped_round(inquiry.case)
 
 
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:

@@ -98,6 +98,15 @@ _QUEUE = OutsideWords(
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
 )
 
+_TASK = OutsideWords(
+    "HD509",
+    "{text}",
+    "Ray starts a task only where the resources that it asks for are free, and waits for them without a time limit: "
+    "another task or actor may hold them, or no node may have as many; or the task itself waits",
+    "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`), give up actors that are "
+    "done, and give ray.get() a timeout",
+)
+
 _ANSWERED = OutsideWords(
     "HD507",
     "{text}",
@@ -138,9 +147,18 @@ def straggler(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     return Finding(
         "HD501",
         sentence([Does(slow, "is", "are"), f" still {kind}", at(first.where)], _waiting(case, blame)),
-        "its CPU time, I/O or stack changes: it works, and the others have nothing to do but wait",
+        [_what_changes(case, first), ": it works, and the others have nothing to do but wait"],
         "nothing is broken; give every rank an equal share of the work, or let the others go on without waiting",
     )
+
+
+def _what_changes(case: Case, activity: Activity) -> Message:
+    """'its CPU time, I/O or stack changes'; of one that sleeps, the loop that it goes round."""
+    loop = case.going_round(activity)
+    if loop is None:
+        return "its CPU time, I/O or stack changes"
+    at = cited(loop.loop, loop.frame.file)
+    return [at, f" goes on ({loop.name} = {loop.then}, and {loop.now} a moment later)"]
 
 
 @cause("HD508", explains=OutsideWait, order=370)
@@ -255,7 +273,7 @@ def _row(case: Case, rank: int) -> OutsideWords | None:
     """The sentences for what the rank itself does; None for a wait without a name."""
     activity, process = case.activities[rank], case.ranks[rank].process
     known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else OUTSIDE.get(activity.kind)
-    known = _QUEUE if activity.reason == WaitReason.QUEUE else known
+    known = _QUEUE if activity.reason == WaitReason.QUEUE else _TASK if activity.reason == WaitReason.TASK else known
     if cannot_be_answered(case, rank):
         known = replace(_UNANSWERABLE, why=_UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):

@@ -32,6 +32,8 @@ class RoundWithoutCall:
     """The call is one of those that a library leaves out in some rounds: calls are no rounds."""
     by: Condition | None = None
     """What decides which rounds these are."""
+    skip: Condition | None = None
+    """The user's condition that may have kept a round from the call."""
 
 
 EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
@@ -44,7 +46,8 @@ def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, ga
     skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:
         why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return RoundWithoutCall(why, fix_of_skip(skip), EARLY_OR_QUIET)
+        at = cited(skip.guard, skip.file) if skip.guard.kind in CONDITIONS else None
+        return RoundWithoutCall(why, fix_of_skip(skip), EARLY_OR_QUIET, skip=at)
     if not is_implicit(gap.token.stack):
         return RoundWithoutCall()
     tree = case.sources.function(loop.file, loop.guard.line)

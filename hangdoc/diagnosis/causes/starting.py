@@ -15,18 +15,18 @@ from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_under_condition
+from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_once, made_under_condition
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 
 _OF_ALL = "new_group is a collective of all ranks of the job, also of those that will not be members"
@@ -99,6 +99,12 @@ def _made_by_some(
     where = skipped[1] if skipped is not None else None
     if skipped is not None and not decided:
         decided = joined(["of the calls before it, the one at ", skipped[0], " depends on ", skipped[1]], _OF_ALL)
+    over = _items_of_group(case, blame, token)
+    if over is not None:
+        first = cited(blame.found.branch_points[0].guard, blame.found.branch_points[0].file)
+        goes: Message = [over, " may go over other items on ", Ranks(missing), " than on ", Ranks(callers)]
+        once: Message = [", or ", first, " was decided otherwise there"] if first != over else ""
+        where, decided = over, joined([goes, once], _OF_ALL)
     mine = blame.found.gap.mine if blame.found.gap is not None and not decided else None
     sides = (mine.stack if mine is not None else (), token.stack)
     looked_up = looked_up_on_one_side(case.sources, sides, (missing, callers))
@@ -116,9 +122,34 @@ def _made_by_some(
         _CALL_IT_ON_ALL
         if maker == "new_group"
         else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
-        "" if looked_up is None else "what it looked up on the others was not seen",
+        ("which items the loop went over on each rank was not seen" if over is not None else "")
+        if looked_up is None
+        else "what it looked up on the others was not seen",
         decided_at=where,
     )
+
+
+def _items_of_group(case: Case, blame: Blame[Diverged], token: Token) -> Condition | None:
+    """The loop whose items the group is made for, where all have left it since, or the condition that was found only
+    asks whether the group is there yet, which says nothing of the group itself; else None.
+
+    Example: `for domain in sorted(seen): ⏎ groups.get(MEMBERS[domain])`, whose get() makes a group under `if key not in
+    self._groups:`, as it does for the culprits' own group → the loop.
+    """
+    points = blame.found.branch_points
+    if points and points[0].uneven and points[0].guarded == 1 and not token.pending:
+        return cited(points[0].guard, points[0].file)
+    if not points or not made_once(points[0].guard) or points[0].differs or points[0].seen:
+        return None
+    mine = blame.found.gap.mine if blame.found.gap is not None else None
+    apart = fork(mine.stack, token.stack, frames_of=user_stack).theirs if mine is not None else ()
+    for frame in reversed(apart):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        shared = {(f.file, f.function) for f in user_stack(mine.stack)} if mine is not None else set()
+        if loops and (frame.file, frame.function) not in shared:
+            return cited(loops[-1], frame.file)
+    return None
 
 
 def _left_out(

@@ -125,7 +125,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ],
         doubt,
         dropped[0] if dropped else counting.decided_at if counting is not None else None,
-        nested.at,
+        nested.at or (other.skip if blame.found.alignment.history.inferred else None),
     )
 
 

@@ -35,6 +35,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.condition.tested import by_what_ran
+from hangdoc.diagnosis.condition.told import by_what_was_written
 from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
@@ -91,7 +92,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
     possible = rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
     possible = [p for p in possible if not _went_to_lookup(case, p, sides, ranks)]
-    return by_what_ran(case.sources, case.ran, possible, ranks)
+    possible = by_what_ran(case.sources, case.ran, possible, ranks)
+    return by_what_was_written(case, possible, sides, ranks) if alignment.history.inferred else possible
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
@@ -140,7 +142,14 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     if not points:
         return []
     first, *more = points
-    if first.guard.kind not in _DECIDE or first.rank_like or first.differs or first.both_arms or first.seen:
+    if (
+        first.guard.kind not in _DECIDE
+        or first.rank_like
+        or first.differs
+        or first.both_arms
+        or first.seen
+        or first.told
+    ):
         return []
     shown = {(first.file, first.guard.place): first}
     for other in more:

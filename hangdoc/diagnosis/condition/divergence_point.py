@@ -100,7 +100,8 @@ def nearest_of_the_others(alignment: Alignment) -> Alignment:
         return alignment
     others = [rank for rank in sorted(history.tokens) if rank not in gap.ranks]
     if history.inferred:
-        tokens = [t for rank in others for t in history.tokens[rank]]
+        own = [history.tokens[rank] for rank in others]  # stacks alone show one call of each rank, groups have numbers
+        tokens = [t for each in own for t in each if len(each) == 1 or t.sequence == theirs.sequence]
     else:
         tokens = [t for rank in others if (t := history.at(rank, theirs.sequence)) and t.pending == theirs.pending]
     alike = [theirs, *(t for t in tokens if t.op == theirs.op and t.site[:1] == theirs.site[:1])]

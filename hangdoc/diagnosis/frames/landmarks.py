@@ -135,7 +135,9 @@ def below_user(stack: Stack) -> Stack:
 def words(stack: Stack) -> str | None:
     """What the library is doing for the user's line, in plain words: the most specific landmark, and the one
     that the user called where that is another library ('Fabric setting up the module: DDP constructor …')."""
-    found = [mark.words for mark in (landmark(f) for f in below_user(stack)) if mark and mark.words]
+    marks = [mark for mark in (landmark(f) for f in below_user(stack)) if mark and mark.words]
+    # How a library waits for its own tasks says less than what it does for the user.
+    found = [mark.words for mark in marks if mark.reason != WaitReason.TASK] or [mark.words for mark in marks]
     if not found:
         return None
     inner, outer = found[0], found[-1]

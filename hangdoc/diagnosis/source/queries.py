@@ -166,6 +166,20 @@ def raises(tree: ast.AST, line: int) -> bool:
     return _ends_in(tree, line, ast.Raise)
 
 
+def without_handing_on(tree: ast.AST, around: list[Guard]) -> list[Guard]:
+    """The guards around a line, the outermost first, without the tests in a handler that hand its exception on: who did
+    not go on past them would have ended by it, and that a rank came to the handler at all is what tells it apart.
+
+    Example: [`except RuntimeError:`, `if "memory" not in str(err):` with `raise`] → [`except RuntimeError:`].
+    """
+
+    def hands_on(guard: Guard) -> bool:
+        handlers = (g for g in around if g.kind == "try" and g.taken and g.condition.startswith("except"))
+        return guard.kind == "return" and raises(tree, guard.line) and any(g.holds(guard.line) for g in handlers)
+
+    return [guard for guard in around if not hands_on(guard)]
+
+
 def leaves_for_good(tree: ast.AST, line: int) -> bool:
     """True if the `if` at that line ends in a `return`, or in an exit of the process."""
     ifs = (node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno == line)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.calls.streams import Front
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, number_below_user, plain, words, words_of_thread
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.endings import ended_with, origin
 from hangdoc.diagnosis.state.pipeline_schedule import peer_in_schedule
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
-from hangdoc.model.kinds import MESSAGES, ActivityKind
+from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
@@ -62,7 +62,10 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     moving = is_moving(process)
     doing, token, peer = _what(rank, process, thread, program, moving)
     kind = doing.kind
-    moving = moving or any(is_moving(child) for child in _at_work_for(process, kind, stack))
+    working = _at_work_for(process, kind, stack)
+    if doing.reason == WaitReason.TASK:  # its scheduler never rests
+        working = [child for child in working if pattern("runs_task").search(child.comm)]
+    moving = moving or any(map(is_moving, working))
     found = Activity(
         rank=rank.rank,
         host=rank.host,

@@ -149,7 +149,12 @@ _FINER = {
         ActivityKind.REMOTE_CALL,
         ActivityKind.IN_COLLECTIVE,
     ),
-    ActivityKind.PIPE: (ActivityKind.COMPILING, ActivityKind.WAITING_FOR_WORKER, ActivityKind.WAITING_FOR_CHILD),
+    ActivityKind.PIPE: (
+        ActivityKind.COMPILING,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.IN_COLLECTIVE,
+    ),
 }
 
 

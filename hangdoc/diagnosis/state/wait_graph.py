@@ -140,7 +140,7 @@ class _Builder:
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
         if rank in self.setters:
             return Wait(rank, self.setters[rank], activity.text, "stack")
-        if kind in _ON_FILES and activity.reason != WaitReason.QUEUE:
+        if kind in _ON_FILES and activity.reason not in (WaitReason.QUEUE, WaitReason.TASK):
             return self._on_files(rank, activity)
         return None
 

@@ -26,6 +26,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks
@@ -229,7 +230,7 @@ def _condition(sources: Sources, change: _Change, others: list[Stack], deep: int
     name = getattr(function, "name", "<module>")
     if any(_is_behind(sources, stack, change.file, name, line) for stack in others):
         return None
-    around = [g for g in guards(change.tree, line) if decides(g)]
+    around = [g for g in without_handing_on(change.tree, guards(change.tree, line)) if decides(g)]
     if any(map(is_alike, around)):
         return None
     callers = [each for each in sources.user_calls(name) if each.function is not function]

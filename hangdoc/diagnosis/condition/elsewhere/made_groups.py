@@ -73,9 +73,14 @@ def _made_elsewhere(sources: Sources, now: Stack) -> tuple[Place, Condition] | N
 def _skipping(tree: ast.AST, line: int, file: str) -> Condition | None:
     """The innermost condition that can skip the line; one around the test that something is made once, if there is."""
     found = [g for g in guards(tree, line) if g.kind in CONDITIONS][::-1]
-    once = [g for g in found if " is None" in g.condition or " not in self." in g.condition]
+    once = [g for g in found if made_once(g)]
     first = next((g for g in found if g not in once), found[0] if found else None)
     return _cited(first, file) if first is not None else None
+
+
+def made_once(guard: Guard) -> bool:
+    """True for the test that something is not there yet: `if key not in self.known:`."""
+    return " is None" in guard.condition or " not in self." in guard.condition
 
 
 def _skipping_callers(sources: Sources, function: str) -> Condition | None:

@@ -28,6 +28,7 @@ from hangdoc.diagnosis.condition.elsewhere.caught import Caught
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import with_at
@@ -147,6 +148,25 @@ def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     if len(by_function) > MOST_TESTS:
         return []
     return [Answer(name, tuple(tests)[:MOST_TESTS], how="raises it under") for name, tests in by_function.items()]
+
+
+def is_own_signal(sources: Sources, file: str, line: int) -> bool:
+    """True if the handler at that line catches only exceptions of the program's own that tell somebody further out to
+    stop, by their names and what they derive from, and of no failure.
+
+    Examples: `class EarlyStop(Exception)` → True; `class BadShard(Exception)`, `class Stopped(ValueError)` → False.
+    """
+    _, handler = _try_of(sources, file, line) or (None, None)
+    caught = caught_by(handler) if handler is not None else set()
+    return bool(caught) and all(_is_signal(sources, name) for name in caught)
+
+
+def _is_signal(sources: Sources, name: str, steps: int = _DEEPEST) -> bool:
+    made = [node for _, _, node in sources.user_classes(name)]
+    if len(made) != 1 or not steps or pattern("error_class").search(name) or not pattern("stop_signal").search(name):
+        return False
+    bases = [last_name(base) for base in made[0].bases]
+    return bool(bases) and all(base in _ANY or _is_signal(sources, base, steps - 1) for base in bases)
 
 
 @dataclass(frozen=True, slots=True)

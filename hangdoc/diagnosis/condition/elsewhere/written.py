@@ -22,6 +22,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
@@ -162,7 +163,7 @@ class _Asked:
             if tree is None:
                 return None
             here = function_name(tree, line)
-            around = list(reversed(guards(tree, line)))
+            around = list(reversed(without_handing_on(tree, guards(tree, line))))
             if any(_is_of_rank(self.sources, file, guard) for guard in around):
                 return None
             deciding = [guard for guard in around if _decides(guard)]

@@ -15,7 +15,10 @@ WRITER = "checkpoint"
 
 
 def changed(
-    job: JobSnapshot, change: Callable[[Thread], Thread | None], ranks: tuple[int, ...] = (0, 1, 2)
+    job: JobSnapshot,
+    change: Callable[[Thread], Thread | None],
+    ranks: tuple[int, ...] = (0, 1, 2),
+    name: str = WRITER,
 ) -> JobSnapshot:
     """The job with the writer's thread changed, or left out, on these ranks."""
 
@@ -23,7 +26,7 @@ def changed(
         looks = tuple(
             dataclasses.replace(
                 look,
-                threads=tuple(t for each in look.threads if (t := change(each) if each.name == WRITER else each)),
+                threads=tuple(t for each in look.threads if (t := change(each) if each.name == name else each)),
             )
             for look in found.looks
         )
@@ -60,3 +63,24 @@ def test_a_thread_with_a_group_of_its_own_races_with_nobody():
 
 def test_a_call_that_some_ranks_are_not_in_may_just_be_missing():
     assert code(changed(api.load(case("async_checkpoint_attach")), lambda _: None, (2,))) == ""
+
+
+def in_group(name: str) -> Callable[[Thread], Thread]:
+    def change(thread: Thread) -> Thread:
+        frames = tuple(
+            dataclasses.replace(
+                frame,
+                locals=tuple(dataclasses.replace(v, value=name) if v.name == "group.name" else v for v in frame.locals),
+            )
+            for frame in thread.frames
+        )
+        return dataclasses.replace(thread, frames=frames)
+
+    return change
+
+
+def test_a_group_that_the_frames_show_is_known():
+    job = api.load(case("threads_of_one_shown_group_attach"))
+    assert code(job) == "HD108"
+    writer = next(t.name for t in job.ranks[0].process.last.threads if t.name.startswith("AsyncCheckpoint"))
+    assert code(changed(job, in_group("2"), name=writer)) == ""

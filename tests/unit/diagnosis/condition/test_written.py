@@ -145,3 +145,13 @@ def seldom(self, n):
     written = [Written("failed", ((FILE, returned), (FILE, logged)), 2, "/job/out", 0)]
     assert conditions(written, program) == ["except Missing:"]
     assert conditions([Written("failed", ((FILE, returned),), 2, "/job/out", 0)], program) == ["if n % 6 == 0:"]
+
+
+def test_a_test_in_a_handler_that_hands_the_exception_on_is_no_reason() -> None:
+    program = (
+        "def step(self):\n    try:\n        work()\n    except RuntimeError as err:\n"
+        '        if "…" not in str(err):\n            raise\n        log.warning("…")\n'
+    )
+    sources = Sources((SourceText(FILE, "<module>", 1, program),))
+    found = written_under(sources, lines_at((7, 1)), [(Frame(FILE, 3, "step"),)], (1,), (0, 2))
+    assert [each.condition.source for each in found] == ["except RuntimeError:"]
