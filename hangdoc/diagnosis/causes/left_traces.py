@@ -116,6 +116,20 @@ def left_alone(case: Case, rank: int) -> list[LeftBehind]:
     return left if len(left) <= MOST else []
 
 
+def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
+    """The conditions under which the culprits alone have run lines or left something behind; '' where none is seen, or
+    too many are.
+
+    Example: rank 1 waits in StreamSink.emit(), and it alone has run the `return StreamSink()` under `if kind ==
+    "stream":` → that `if`.
+    """
+    sides = (blame.culprits, others_of(case, blame))
+    left = _of_both(left_behind(case, sides), ran_alone(case, sides)) if all(sides) else []
+    left = [each for each in left if each.side == 0]
+    left = left if len(left) <= MOST else _roots(case.sources, left)
+    return Joined([_told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
+
+
 def told_of(case: Case, left: LeftBehind) -> Message:
     """How it is told that one rank alone has left that behind."""
     mine = tuple(rank for rank, value in left.values if value not in ("0", "False", "None"))

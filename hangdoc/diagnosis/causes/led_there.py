@@ -1,0 +1,76 @@
+"""The condition that led the culprit alone to a wait for something that is no collective, where no rule has told it.
+
+The first of these that tells one:
+
+1. what would end the wait, and what decides whether that is done            ``ending_calls``
+2. what ended the thread or the child that was to end it                     ``ended_helpers``
+3. of a lock of processes: by which way it is let go                         ``source.locks``
+4. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
+5. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.causes.deciding import passed_on_its_way
+from hangdoc.diagnosis.causes.ended_helpers import ended_helper
+from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
+from hangdoc.diagnosis.causes.left_traces import left_by_culprits
+from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.locks import ways_to_let_go
+from hangdoc.model.message import Condition, Message, Place, conditions_in
+
+
+def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
+    """What decided about a wait that is no collective's; '' where nothing is known of it."""
+    found, culprits = blame.found, blame.culprits
+    if isinstance(found, ThreadWait):
+        return (
+            what_would_end_it(case, culprits[0], found.chain)
+            or ended_helper(case, culprits)
+            or left_by_culprits(case, blame)
+        )
+    if isinstance(found, WaitCycle) and found.lock_holders:
+        return _let_go(case, found) or left_by_culprits(case, blame)
+    if not isinstance(found, OutsideWait):
+        return ""
+    told = what_would_end_it(case, culprits[0])
+    if any(conditions_in(told)):
+        return told
+    return ended_helper(case, culprits) or passed_on_its_way(case, blame) or left_by_culprits(case, blame) or told
+
+
+def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:
+    """True for a loop or a condition around the very line at which a culprit waits: there it goes round, or tries
+    again, and what led there is another one.
+
+    Example: `while not path.exists(): ⏎ time.sleep(1)` → the `while`.
+    """
+    for rank in blame.culprits:
+        where = next(iter(user_stack(case.activities[rank].stack)), None)
+        tree = case.sources.function(where.file, where.line) if where is not None else None
+        around = guards(tree, where.line) if tree is not None and where is not None else []
+        at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), len(around))
+        lines = {(where.file, guard.line) for guard in around[at:]} if where is not None else set()
+        if (condition.file, condition.line) in lines:
+            return True
+    return False
+
+
+def _let_go(case: Case, found: WaitCycle) -> Message:
+    """What decides by which way the holder lets go the lock that the others wait for: in a thread, or later, or never.
+
+    Example: `self.lock.acquire() ⏎ if len(rows) > 64: ⏎ pool.submit(self.write_and_release, rows) ⏎ else: ⏎
+    self.write_and_release(rows)` → the `if`.
+    """
+    for frame in user_stack(case.activities[found.lock_waiters[0]].stack)[:3]:
+        ways = ways_to_let_go(frame, case.sources)
+        if ways is not None:
+            line, guard = ways
+            return ["it is let go at ", Place(frame.file, line), ", and how depends on ", cited(guard, frame.file)]
+    return ""
