@@ -42,6 +42,8 @@ _ENDING = {
 _ANSWERS = ("recv", "recv_bytes", "get")
 _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
+_ENDLESS = ("while True:", "while 1:")
+"""Loops that no test of theirs ends: who is not in one any more has left it by a jump or an exception."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
 _MOST_WAYS_OUT = 2
@@ -64,6 +66,9 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     child = stack_at_the_end(case, rank)
     if case.activities[rank].kind == ActivityKind.REMOTE_CALL:
         found.append(set_by_hand(case.sources, case.activities[rank].stack))
+    asked = case.chains.get(rank)
+    if asked is not None and asked.end is End.REQUEST:
+        found.append(_answer_left_out(case.sources, asked.last.thread.frames, asked=True))
     found.append(who_held_it(case, rank))
     found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
@@ -148,6 +153,7 @@ def ending_condition(
     if started:
         return [call, ", in what is started under ", Joined(started, " and ")]
     ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
+    ended = [loop for loop in ended if loop.source not in _ENDLESS]
     return [call, ", and the loop around it has ended: ", Joined(ended, " and ")] if ended else ""
 
 
@@ -225,19 +231,22 @@ def _polled_for(sources: Sources, stack: Stack) -> Message:
     return [what, Joined(deciding, " and ")] if deciding else ""
 
 
-def _answer_left_out(sources: Sources, stack: Stack) -> Message:
-    """What decides whether a process answers what it is sent, where it waits for the next request in a loop.
+def _answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> Message:
+    """What decides whether a process answers what it is sent, where it waits for the next request in a loop. ``asked``:
+    it is known to wait for one.
 
     Example: `text = pipe.recv() ⏎ if len(text) > limit: ⏎ continue ⏎ pipe.send(tokens(text))`, and the process is at
     the first line → the `if`.
     """
     own, below = user_stack(stack), below_user(stack)
     receives = below and below[-1].file.endswith(names("process_channel_file")) and plain(below[-1].function)
-    tree = sources.function(own[0].file, own[0].line) if own and receives in _ANSWERS else None
+    waits = bool(own) and (asked or receives in _ANSWERS)
+    tree = sources.function(own[0].file, own[0].line) if waits else None
     loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
     if len(loops) != 1:
         return ""
-    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in _ANSWERING]
+    answering = (*_ANSWERING, *names("writes_to_socket")) if asked else _ANSWERING
+    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in answering]
     if len(calls) != 1 or calls[0].lineno <= own[0].line:
         return ""
     answer = Frame(own[0].file, calls[0].lineno, own[0].function)
