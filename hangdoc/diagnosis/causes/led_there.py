@@ -7,6 +7,7 @@ The first of these that tells one:
 3. of a lock of processes: by which way it is let go                         ``source.locks``
 4. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 5. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
+6. what decides whether the object is made in whose method it waits          ``made_objects``
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.deciding import passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
+from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
+from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.locks import ways_to_let_go
+from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Message, Place, conditions_in
 
 
@@ -42,7 +47,13 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     told = what_would_end_it(case, culprits[0])
     if any(conditions_in(told)):
         return told
-    return ended_helper(case, culprits) or passed_on_its_way(case, blame) or left_by_culprits(case, blame) or told
+    return (
+        ended_helper(case, culprits)
+        or passed_on_its_way(case, blame)
+        or left_by_culprits(case, blame)
+        or _made_under(case, blame)
+        or told
+    )
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:
@@ -60,6 +71,26 @@ def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) 
         if (condition.file, condition.line) in lines:
             return True
     return False
+
+
+def _made_under(case: Case, blame: Blame[Explanation]) -> Message:
+    """Under which condition the object is made whose method the culprit alone is in, the innermost such object.
+
+    Example: rank 1 waits in StreamSink.emit(), and `sink = StreamSink() if kind == "stream" else FileSink()` → the
+    test in that line.
+    """
+    others = [rank for rank in others_of(case, blame) if case.activities[rank].kind not in GONE]
+    stacks = [case.activities[rank].stack for rank in (*blame.culprits[:1], *others[:1])]
+    if len(stacks) < 2:
+        return ""
+    where = fork(*stacks, frames_of=user_stack)
+    made = made_on_the_way(case.sources, where.mine, where.theirs, where.common)
+    for name in reversed(list(dict.fromkeys(each.name for each in made))):
+        around = {(each.frame.file, each.guards[-1]) for each in made if each.name == name}
+        if len(around) == 1 and not any(is_alike(guard) for _, guard in around):
+            ((file, guard),) = around
+            return [f"whether an object of {name} is made, in which it waits, depends on ", cited(guard, file)]
+    return ""
 
 
 def _let_go(case: Case, found: WaitCycle) -> Message:
