@@ -255,7 +255,9 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     told = (each for each in conditions_in(named.why) if not is_around_wait(case, found, each))
     if found.culprits and named.decided_at is None and not any(told) and not _has_nothing_to_do(case, found):
         said = what_led_there(case, found)
-        named = replace(named, why=joined(named.why, said), decided_at=next(conditions_in(said), None))
+        news = not set(conditions_in(named.why)).issuperset(conditions_in(said))
+        why = joined(named.why, said) if news or not any(conditions_in(said)) else named.why
+        named = replace(named, why=why, decided_at=next(conditions_in(said), None))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named

@@ -24,11 +24,15 @@ from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.locks import ways_to_let_go
+from hangdoc.diagnosis.source.locks import only_way_out, ways_to_let_go
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Message, Place, conditions_in
+
+_MOST_FRAMES = 3
+"""Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
 
 
 def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
@@ -99,9 +103,14 @@ def _let_go(case: Case, found: WaitCycle) -> Message:
     Example: `self.lock.acquire() ⏎ if len(rows) > 64: ⏎ pool.submit(self.write_and_release, rows) ⏎ else: ⏎
     self.write_and_release(rows)` → the `if`.
     """
-    for frame in user_stack(case.activities[found.lock_waiters[0]].stack)[:3]:
+    frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:_MOST_FRAMES]
+    for frame in frames:
         ways = ways_to_let_go(frame, case.sources)
         if ways is not None:
             line, guard = ways
             return ["it is let go at ", Place(frame.file, line), ", and how depends on ", cited(guard, frame.file)]
+    for frame in frames[1:]:
+        way_out = only_way_out(frame, case.sources)
+        if way_out is not None:
+            return [cited(way_out, frame.file), f" leads out of {plain(frame.function)}() without what follows there"]
     return ""

@@ -180,6 +180,21 @@ def ways_to_let_go(where: Frame, sources: Sources) -> tuple[int, Guard] | None:
     return (late[0].lineno, around[0]) if len({guard.place for guard in around}) == 1 else None
 
 
+def only_way_out(where: Frame, sources: Sources) -> Guard | None:
+    """The only condition after the line under which its function returns early; None where there is none, or several.
+
+    Example: `self.begin() ⏎ if len(rows) > 64: ⏎ return ⏎ self.commit()` → the `if`.
+    """
+    tree = sources.function(where.file, where.line)
+    function = enclosing_function(tree, where.line) if tree is not None else None
+    body = getattr(function, "body", [])
+    later = [n for n in body if n.lineno > where.line]
+    leaving = [n for n in later[:-1] if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Return) and not n.orelse]
+    if len(leaving) != 1 or function is None:
+        return None
+    return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
+
+
 def _parts(call: ast.Call) -> set[str]:
     """The last names of what the call is made on and of what it is given."""
     owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
