@@ -3,11 +3,12 @@
 The first of these that tells one:
 
 1. what would end the wait, and what decides whether that is done            ``ending_calls``
-2. what ended the thread or the child that was to end it                     ``ended_helpers``
-3. of a lock of processes: by which way it is let go                         ``source.locks``
-4. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
-5. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
-6. what decides whether the object is made in whose method it waits          ``made_objects``
+2. of a lock of processes: by which way it is let go                         ``source.locks``
+3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
+4. what ended the thread or the child that was to end it                     ``ended_helpers``
+5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
+6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
+7. what decides whether the object is made in whose method it waits          ``made_objects``
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
-from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
@@ -28,8 +30,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.locks import only_way_out, ways_to_let_go
-from hangdoc.model.kinds import GONE
-from hangdoc.model.message import Condition, Message, Place, conditions_in
+from hangdoc.model.kinds import GONE, ActivityKind
+from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in
 
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
@@ -52,7 +54,8 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     if any(conditions_in(told)):
         return told
     return (
-        ended_helper(case, culprits)
+        _key_set_by(case, culprits[0])
+        or ended_helper(case, culprits)
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
@@ -95,6 +98,17 @@ def _made_under(case: Case, blame: Blame[Explanation]) -> Message:
             ((file, guard),) = around
             return [f"whether an object of {name} is made, in which it waits, depends on ", cited(guard, file)]
     return ""
+
+
+def _key_set_by(case: Case, rank: int) -> Message:
+    """What decides whether the key of the store is set for which the rank waits."""
+    activity = case.activities[rank]
+    waits = activity.where is not None and activity.kind == ActivityKind.STORE_WAIT
+    found = set_elsewhere(case.sources, activity.where) if waits and activity.where is not None else None
+    if found is None:
+        return ""
+    at, deciding = found
+    return ["the call that sets such a key (", line_of(at), ") depends on ", Joined(deciding, " and ")]
 
 
 def _let_go(case: Case, found: WaitCycle) -> Message:
