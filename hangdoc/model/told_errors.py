@@ -47,4 +47,4 @@ def told_errors(lines: Iterable[str]) -> Iterator[str]:
 def split_prefix(line: str) -> tuple[str, str]:
     """('[default3]:', 'KeyError: 3') of '[default3]:KeyError: 3'."""
     found = _PREFIX.match(line)
-    return (found[1], found[2]) if found is not None else ("", line)
+    return (found[1].rstrip(), found[2]) if found is not None else ("", line)
