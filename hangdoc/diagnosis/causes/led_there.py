@@ -28,8 +28,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.locks import only_way_out, ways_to_let_go
+from hangdoc.diagnosis.source.locks import only_way_out, wanted, ways_to_let_go
 from hangdoc.model.kinds import GONE, ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in
 
@@ -56,6 +57,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     return (
         _key_set_by(case, culprits[0])
         or ended_helper(case, culprits)
+        or _kept_by_a_taker(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
@@ -109,6 +111,24 @@ def _key_set_by(case: Case, rank: int) -> Message:
         return ""
     at, deciding = found
     return ["the call that sets such a key (", line_of(at), ") depends on ", Joined(deciding, " and ")]
+
+
+def _kept_by_a_taker(case: Case, rank: int) -> Message:
+    """What decides whether the only other line that takes the lock lets it go again, which nobody holds any more.
+
+    Example: `self.lock.acquire() ⏎ if score > self.best: ⏎ os._exit(0) ⏎ self.lock.release()` in a child → the `if`.
+    """
+    where = case.activities[rank].where
+    takers = {at for name in wanted(where, case.sources) for at in places_of_methods(name, ("acquire",), case.sources)}
+    takers = {at for at in takers if where is not None and (at.file, at.line) != (where.file, where.line)}
+    if len(takers) != 1:
+        return ""
+    at = next(iter(takers))
+    ways = ways_to_let_go(at, case.sources)
+    if ways is None:
+        return ""
+    taken: Message = ["it is taken at ", line_of(at), " and let go at ", Place(at.file, ways[0])]
+    return [taken, ", which depends on ", cited(ways[1], at.file)]
 
 
 def _let_go(case: Case, found: WaitCycle) -> Message:
