@@ -3,9 +3,9 @@
 The first of these that tells one:
 
 1. what would end the wait, and what decides whether that is done            ``ending_calls``
-2. of a lock of processes: by which way it is let go                         ``source.locks``
-3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
-4. what ended the thread or the child that was to end it                     ``ended_helpers``
+2. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
+3. what ended the thread or the child that was to end it                     ``ended_helpers``
+4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
 7. what decides whether the object is made in whose method it waits          ``made_objects``
@@ -32,7 +32,7 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.locks import only_way_out, wanted, ways_to_let_go
 from hangdoc.model.kinds import GONE, ActivityKind
-from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in
+from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
@@ -54,15 +54,15 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     told = what_would_end_it(case, culprits[0])
     if any(conditions_in(told)):
         return told
-    return (
+    found_there = (
         _key_set_by(case, culprits[0])
         or ended_helper(case, culprits)
         or _kept_by_a_taker(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
-        or told
     )
+    return joined(told, found_there)
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:
