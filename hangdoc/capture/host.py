@@ -42,6 +42,7 @@ from hangdoc.model.snapshot import (
     LogTail,
     RankSnapshot,
     SourceText,
+    Traceback,
     Unavailable,
     Written,
 )
@@ -116,6 +117,7 @@ class _Seen:
     dumped: Mapping[int, Journal]
     """By rank: of ranks that gave no journal, what their own dumps say."""
     shared_log: LogTail | None
+    tracebacks: tuple[Traceback, ...]
     compiled: Mapping[int, ran_code.Compiled]
     """By pid."""
 
@@ -170,6 +172,7 @@ class _Capture:
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
             written=written,
+            tracebacks=seen.tracebacks,
             store=self._store(seen),
             nccl=seen.nccl,
             sources=texts,
@@ -220,11 +223,13 @@ class _Capture:
         code: dict[int, _Code] = self._result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
+        tracing = Task(self.outputs.tracebacks)
         shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
+        traces = self._result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ())
         files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()})
         compiled = {pid: found for pid, (_, found) in code.items()}
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared, compiled)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared, traces, compiled)
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""

@@ -14,12 +14,16 @@ from hangdoc.capture.read import logs
 from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.written import Output
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.snapshot import LogTail
+from hangdoc.model.snapshot import LogTail, Traceback
+from hangdoc.model.tracebacks import tracebacks_in
 
 _MOST_SHARED = 8
 """Files that several ranks write to: the first that tells of errors counts. Judgement."""
 _MOST_OWN = 64
 """Files that a single rank writes to, in which lines of the program are looked for. Judgement."""
+
+_MOST_TRACEBACKS = 32
+"""Of all files; judgement."""
 
 
 class RankOutputs:
@@ -56,6 +60,10 @@ class RankOutputs:
         own = [(ranks[0] if len(ranks) == 1 else None, file) for file, ranks in self.own.items()]
         files = [*((None, file) for file in list(self.shared)[:_MOST_SHARED]), *own[:_MOST_OWN]]
         return [(clean(file.path), rank, logs.tail_lines(file)) for rank, file in files]
+
+    def tracebacks(self) -> tuple[Traceback, ...]:
+        """What the outputs tell of exceptions, with the lines that they went through."""
+        return tuple(each for _, rank, lines in self.ends() for each in tracebacks_in(lines, rank))[-_MOST_TRACEBACKS:]
 
     def _of_launcher(self, target: RankTarget) -> tuple[LogFile, ...]:
         return logs.log_files(self.launcher) if self.launcher is not None and self.launcher != target.pid else ()

@@ -23,7 +23,7 @@ from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
-from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
+from hangdoc.diagnosis.state.deadlock import Deadlock, blocked_with_child, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import (
     HeldLock,
     held_lock,
@@ -343,6 +343,8 @@ class Case:
             )
             if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD:
                 known = Deadlock() if waits_for_own_child(process) or unread_child(process) else None
+            if process is not None and activity.kind == ActivityKind.PIPE:
+                known = Deadlock() if blocked_with_child(process) else None
             if process is not None and activity.kind == ActivityKind.SHUTTING_DOWN:
                 known = Deadlock() if never_stopped(process, self.sources) else None
             found.update({rank: known} if known is not None else {})

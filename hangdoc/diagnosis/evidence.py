@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
+from hangdoc.diagnosis.causes.ended_helpers import ENDED_BY_OTHERS
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import doing, place
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -36,17 +37,6 @@ _MOST_COUNTS = 4
 _MOST_LOST = 4
 _MOST_TOLD = 2
 """Ranks, threads, and lines of a log that all ranks share; chosen by hand."""
-_ENDED_BY_OTHERS = frozenset(
-    {
-        ActivityKind.LOCK,
-        ActivityKind.IO,
-        ActivityKind.PIPE,
-        ActivityKind.SLEEPING,
-        ActivityKind.WAITING_FOR_WORKER,
-        ActivityKind.WAITING_FOR_CHILD,
-    }
-)
-"""What a rank does whose wait a thread of its own might have ended, directly or through a child."""
 _LONGEST_LINE = 160
 """Characters of a line of the job's output that is shown. Judgement."""
 _SOON = 300.0
@@ -348,7 +338,7 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
     if not isinstance(found.found, OutsideWait | ThreadWait | WaitCycle) or case.job.ended:
         return
     for rank in found.culprits[:_MOST_LOST]:
-        if case.activities[rank].kind in _ENDED_BY_OTHERS:
+        if case.activities[rank].kind in ENDED_BY_OTHERS:
             for lost in missing_threads(case.ranks, rank)[:_MOST_LOST]:
                 has: Message = [" have" if len(lost.others) > 1 else " has", " (", place(lost.where), ")"]
                 text: Message = [f"rank {rank} has no thread `{lost.name}`, which {name_ranks(lost.others)}", has]

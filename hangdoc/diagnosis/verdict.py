@@ -20,19 +20,13 @@ from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.post_mortem import crashed
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
-from hangdoc.diagnosis.causes.deciding import (
-    answers_to_conditions,
-    chosen_without_order,
-    passed_on_its_way,
-    with_answers,
-)
-from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
+from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answers
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.led_there import is_around_wait, what_led_there
 from hangdoc.diagnosis.causes.left_traces import with_traces
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
@@ -203,23 +197,15 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
         said = diverged_now(case, found, found.alternatives[0])
         at = named.decided_at or next(conditions_in(said), None)
         named = replace(named, why=joined(named.why, said), decided_at=at)
-    if found.culprits and named.decided_at is None and not any(conditions_in(named.why)):
-        named = replace(named, why=joined(named.why, _what_led_there(case, found)))
+    told = (each for each in conditions_in(named.why) if not is_around_wait(case, found, each))
+    if found.culprits and named.decided_at is None and not any(told) and not has_nothing_to_do(case, found):
+        said = what_led_there(case, found)
+        news = not set(conditions_in(named.why)).issuperset(conditions_in(said))
+        why = joined(named.why, said) if news or not any(conditions_in(said)) else named.why
+        named = replace(named, why=why, decided_at=next(conditions_in(said), None))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, until_a_hang(case, found), between=" "))
     return named
-
-
-def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
-    """What decided, where the cause tells of no condition: of a wait outside the job, the call that would end it, or
-    the culprit's way to it; of a call, the loop that chooses what it is given, if that has no order."""
-    if has_nothing_to_do(case, found):
-        return ""
-    if isinstance(found.found, ThreadWait):
-        return what_would_end_it(case, found.culprits[0], found.found.chain)
-    if not isinstance(found.found, OutsideWait):
-        return chosen_without_order(case, case.activities[found.culprits[0]].stack)[0]
-    return what_would_end_it(case, found.culprits[0]) or passed_on_its_way(case, found)
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:

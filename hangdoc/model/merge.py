@@ -53,6 +53,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         hosts=_hosts(snapshots),
         log=_first(snapshot.log for snapshot in snapshots),
         written=tuple(sorted({line for snapshot in snapshots for line in snapshot.written}, key=_order_of_line)),
+        tracebacks=tuple(dict.fromkeys(each for snapshot in snapshots for each in snapshot.tracebacks)),
         store=max(
             (snapshot.store for snapshot in snapshots if snapshot.store is not None),
             key=lambda store: (store.pid is not None, len(store.joined or ()), repr(store)),

@@ -53,6 +53,17 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Traceback:
+    """A traceback in the job's output. ``announced``: how Python tells what ended a thread or a child ('Exception in
+    thread feed:'), '' of one that was logged. ``rank``: as that of ``Written``."""
+
+    announced: str
+    frames: Stack
+    error: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceText:
     """The source of one function (or module) involved, string literals scrubbed unless asked for.
 
@@ -144,6 +155,8 @@ class JobSnapshot:
     """Lines with errors from the output that all ranks share, if it goes to a file; which rank wrote one is unknown."""
     written: tuple[Written, ...] = ()
     """The lines at the end of the job's output that its own statements wrote, where it goes to files."""
+    tracebacks: tuple[Traceback, ...] = ()
+    """The last ones in the job's output, where it goes to files."""
     store: RendezvousStore | None = None
     """The job's own store; None where it was not read."""
     nccl: NcclStatus | None = None

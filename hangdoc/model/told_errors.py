@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 _PREFIX = re.compile(r"((?:\[[\w.]{1,40}\]:? ?){0,4})(.*)", re.DOTALL)
 """What torchrun writes before a line: '[default3]:', and torch: '[rank3]: '; one after the other where both do."""
-_ANNOUNCED = re.compile(r"(Exception in thread|Process) \S.*:$")
+ANNOUNCED = re.compile(r"(Exception in thread|Process) \S.*:$")
 """How Python begins to tell what ended a thread, or a child of multiprocessing."""
-_TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout)(: .*)?$")
 """The last line of a traceback."""
 _LOGGED = re.compile(r"\bERROR\b(?!\W{1,4}-?\d)|\[Errno -?\d+\]")
@@ -28,14 +28,13 @@ def told_errors(lines: Iterable[str]) -> Iterator[str]:
     announced: dict[str, str] = {}
     """By prefix: ranks that share a file write between each other's lines."""
     for line in (each[:_MAX_LINE] for each in lines):  # a file's lines may be of any length
-        found = _PREFIX.match(line)
-        prefix, body = (found[1], found[2]) if found is not None else ("", line)
+        prefix, body = split_prefix(line)
         if not body or body.startswith("hangdoc"):
             continue
-        if body.startswith((" ", "\t", _TRACEBACK)):  # inside of a traceback
+        if body.startswith((" ", "\t", TRACEBACK)):  # inside of a traceback
             announced.setdefault(prefix, "")
             continue
-        if _ANNOUNCED.match(body):
+        if ANNOUNCED.match(body):
             announced[prefix] = line
             continue
         before = announced.pop(prefix, None)
@@ -43,3 +42,9 @@ def told_errors(lines: Iterable[str]) -> Iterator[str]:
             yield f"{before} {body}"[:_MAX_LINE] if before else line
         elif _LOGGED.search(body):
             yield line
+
+
+def split_prefix(line: str) -> tuple[str, str]:
+    """('[default3]:', 'KeyError: 3') of '[default3]:KeyError: 3'."""
+    found = _PREFIX.match(line)
+    return (found[1].rstrip(), found[2]) if found is not None else ("", line)

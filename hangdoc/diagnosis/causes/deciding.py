@@ -114,7 +114,7 @@ def _pool_workers(case: Case, rank: int) -> list[Stack]:
 
 
 def _cited_truth(point: BranchPoint) -> list[Message]:
-    taken = "taken" if point.guard.kind == "match" else str(point.guard.taken)
+    taken = {"match": "taken", "try": "entered"}.get(point.guard.kind, str(point.guard.taken))
     return [cited(point.guard, point.file), f" was {taken}"]
 
 

@@ -27,7 +27,7 @@ from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name, text_of
 from hangdoc.diagnosis.state.threads import Chain, End
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
@@ -42,6 +42,8 @@ _ENDING = {
 _ANSWERS = ("recv", "recv_bytes", "get")
 _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
+_ENDLESS = ("while True:", "while 1:")
+"""Loops that no test of theirs ends: who is not in one any more has left it by a jump or an exception."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
 _MOST_WAYS_OUT = 2
@@ -64,6 +66,11 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     child = stack_at_the_end(case, rank)
     if case.activities[rank].kind == ActivityKind.REMOTE_CALL:
         found.append(set_by_hand(case.sources, case.activities[rank].stack))
+    if case.activities[rank].reason == WaitReason.QUEUE:  # whoever fills it may wait itself
+        found += [ending_condition(case.sources, each) for each in child_stacks(case, rank)[:_MOST_STACKS]]
+    asked = case.chains.get(rank)
+    if asked is not None and asked.end is End.REQUEST:
+        found.append(_answer_left_out(case.sources, asked.last.thread.frames, asked=True))
     found.append(who_held_it(case, rank))
     found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
@@ -124,6 +131,8 @@ def ending_condition(
     past = [at for at in places if _at_the_start(sources, at, name)]
     places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
     places = [at for at in places if not _is_ahead(sources, at, stack)] or places
+    if method == "wait" and len(places) > 1:
+        places = _sets_what_is_tested(sources, own[0], places) or places
     if method == "get" and name:
         places = _end_marks(sources, own[0], places) or places
     if len({(at.file, at.line) for at in places}) != 1:
@@ -148,6 +157,7 @@ def ending_condition(
     if started:
         return [call, ", in what is started under ", Joined(started, " and ")]
     ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
+    ended = [loop for loop in ended if loop.source not in _ENDLESS]
     return [call, ", and the loop around it has ended: ", Joined(ended, " and ")] if ended else ""
 
 
@@ -225,19 +235,22 @@ def _polled_for(sources: Sources, stack: Stack) -> Message:
     return [what, Joined(deciding, " and ")] if deciding else ""
 
 
-def _answer_left_out(sources: Sources, stack: Stack) -> Message:
-    """What decides whether a process answers what it is sent, where it waits for the next request in a loop.
+def _answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> Message:
+    """What decides whether a process answers what it is sent, where it waits for the next request in a loop. ``asked``:
+    it is known to wait for one.
 
     Example: `text = pipe.recv() ⏎ if len(text) > limit: ⏎ continue ⏎ pipe.send(tokens(text))`, and the process is at
     the first line → the `if`.
     """
     own, below = user_stack(stack), below_user(stack)
     receives = below and below[-1].file.endswith(names("process_channel_file")) and plain(below[-1].function)
-    tree = sources.function(own[0].file, own[0].line) if own and receives in _ANSWERS else None
+    waits = bool(own) and (asked or receives in _ANSWERS)
+    tree = sources.function(own[0].file, own[0].line) if waits else None
     loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
     if len(loops) != 1:
         return ""
-    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in _ANSWERING]
+    answering = (*_ANSWERING, *names("writes_to_socket")) if asked else _ANSWERING
+    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in answering]
     if len(calls) != 1 or calls[0].lineno <= own[0].line:
         return ""
     answer = Frame(own[0].file, calls[0].lineno, own[0].function)
@@ -252,6 +265,24 @@ def _without_ways_out(sources: Sources, at: Frame, conditions: list[Condition]) 
     ifs = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree is not None else []
     left = {node.lineno for node in ifs if isinstance(node.body[-1], ast.Return | ast.Break)}
     return [each for each in conditions if each.line not in left]
+
+
+def _sets_what_is_tested(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:
+    """Those of the places whose functions set what the loop around the wait tests.
+
+    Example: `while self.frame is None: ⏎ self.cond.wait()` → the `self.cond.notify_all()` after `self.frame = frame`.
+    """
+    tree = sources.function(waits_at.file, waits_at.line)
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, waits_at.line)] if tree else []
+    tested = {last_name(n) for n in ast.walk(loops[-1].test) if isinstance(n, ast.Attribute)} if loops else set()
+    found = []
+    for at in places:
+        tree = sources.function(at.file, at.line)
+        nodes = ast.walk(enclosing_function(tree, at.line)) if tree is not None else ()
+        set_there = (n for n in nodes if isinstance(n, ast.Assign) and not isinstance(n.value, ast.Constant))
+        if tested & {last_name(target) for each in set_there for target in each.targets}:
+            found.append(at)
+    return found
 
 
 def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
@@ -114,6 +115,31 @@ def left_alone(case: Case, rank: int) -> list[LeftBehind]:
     left = [each for each in left_behind(case, sides) if each.side == 0] if sides[1] else []
     left = [each for each in left if each.jumps] or left
     return left if len(left) <= MOST else []
+
+
+def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
+    """The conditions under which the culprits alone have run lines or left something behind; '' where none is seen, or
+    too many are.
+
+    Example: rank 1 waits in StreamSink.emit(), and it alone has run the `return StreamSink()` under `if kind ==
+    "stream":` → that `if`.
+    """
+    sides = (blame.culprits, others_of(case, blame))
+    left = _of_both(left_behind(case, sides), ran_alone(case, sides)) if all(sides) else []
+    left = [each for each in left if each.side == 0]
+    left = [each for each in left if not _is_where_they_wait(case, blame.culprits, each)] or left
+    left = left if len(left) <= MOST else _roots(case.sources, left)
+    return Joined([_told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
+
+
+def _is_where_they_wait(case: Case, ranks: tuple[int, ...], left: LeftBehind) -> bool:
+    """True if a thread of the ranks waits in that suite itself: `if not line: ⏎ time.sleep(1)`."""
+    processes = [case.ranks[rank].process for rank in ranks]
+    threads = [
+        thread for each in processes if each is not None and each.last is not None for thread in each.last.threads
+    ]
+    places = [own[0] for thread in threads if (own := user_stack(thread.frames))]
+    return any(at.file == left.file and at.line == left.line for at in places)
 
 
 def told_of(case: Case, left: LeftBehind) -> Message:

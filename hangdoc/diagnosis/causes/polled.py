@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources, UserCall
@@ -54,20 +54,25 @@ def made_elsewhere(sources: Sources, stack: Stack) -> tuple[Frame, list[Conditio
 
 def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition]] | None:
     """(line, conditions) of the only call under conditions that sets a key of the store in which the line waits for
-    one; None where there is no such call, or several.
+    one, else of the only call in a loop; None where there is no such call, or several.
 
-    Example: `self.store.get(plan)`, and `announce()` returns under `if self.load > limit:` before its
-    `self.store.set(plan, text)` → that line, and the `if`.
+    Examples: `self.store.get(plan)`, and `announce()` returns under `if self.load > limit:` before its
+    `self.store.set(plan, text)` → that line, and the `if`; `for r in pool.usable(): ⏎ store.set(name, r)`
+    → the second line, and the loop.
     """
     tree = sources.function(where.file, where.line)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)] if tree is not None else []
     stores = {_object(call) for call in calls if last_name(call.func) in names("waits_for_key")} - {""}
     found: dict[Frame, list[Condition]] = {}
+    looped: dict[Frame, list[Condition]] = {}
     for each in sources.user_calls(*names("fills_store")):
         at = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
         if _object(each.call) in stores and not _only_asks(each) and at not in found:
             deciding = [c for c in conditions_of_call(sources, at, (where,)) if may_differ(sources, at, c)]
             found.update({at: deciding} if deciding else {})
+            looped[at] = loops_of_call(sources, at, (where,))
+    if not found and len(looped) == 1:
+        found = {at: loops for at, loops in looped.items() if loops}
     return next(iter(found.items())) if len(found) == 1 else None
 
 

@@ -341,7 +341,7 @@ def _scored(
         differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, tested, ranks)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     alike = alike or not counts.isdisjoint(guard.names)
-    of_item = given is not None and _tests_item(sources, guard, frame)
+    of_item = given is not None and tests_item(sources, guard, frame.file)
     score = score_of_condition(guard, rank_like=rank_like, differs=differs, alike=alike, of_item=of_item)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
     telling = tuple(
@@ -364,9 +364,9 @@ def _counts_around(sources: Sources, guard: Guard, frame: Frame) -> frozenset[st
     return frozenset(name for each in (guards(tree, guard.line) if tree is not None else ()) for name in each.rounds)
 
 
-def _tests_item(sources: Sources, guard: Guard, frame: Frame) -> bool:
+def tests_item(sources: Sources, guard: Guard, file: str) -> bool:
     """True if the guard tests what a loop around it goes over. Example: `if p.grad is None:` in `for p in params:`."""
-    tree = sources.function(frame.file, guard.line)
+    tree = sources.function(file, guard.line)
     tested = {name.partition(".")[0] for name in guard.names}
     loops = guards(tree, guard.line) if tree is not None else []
     return any(tested & (set(g.counters) - set(g.rounds)) for g in loops if g.kind == "loop")

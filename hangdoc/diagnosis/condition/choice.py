@@ -15,7 +15,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.candidates import diverging_guards, tests_item
 from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
@@ -34,7 +34,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
-from hangdoc.diagnosis.condition.tested import by_what_ran
+from hangdoc.diagnosis.condition.tested import FITS, SEEN, by_what_ran, decided
 from hangdoc.diagnosis.condition.told import by_what_was_written
 from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
@@ -123,15 +123,32 @@ def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list
     self.written > limit:` calls, side 1 in the all_reduce → that `if`.
     """
     found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
-    found = [p for p in found if p.guard.kind in _DECIDE and not (p.of_library or p.made or p.registered or p.quiet)]
-    return [p for p in found if not p.alike and p.score > 0 and _may_differ(p) and not _is_contradicted(case, p, ranks)]
+    found = [p for p in found if p.guard.kind in _DECIDE or _is_handler(p)]
+    found = [p for p in found if not (p.of_library or p.made or p.registered or p.quiet)]
+    found = [p for p in found if not p.alike and p.score > 0 and not _is_contradicted(case, p, ranks)]
+    return [p for p in found if _may_differ(case, p, ranks)]
 
 
-def _may_differ(point: BranchPoint) -> bool:
-    """False for a test of constants alone, and for an earlier `if …: return` of which nothing says that it differs."""
-    if point.rank_like or point.differs:
+def _is_handler(point: BranchPoint) -> bool:
+    """True for an `except` suite that the guarded side is in."""
+    guard = point.guard
+    return guard.kind == "try" and guard.taken and not guard.is_tried and guard.condition != "finally:"
+
+
+def _may_differ(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """False for a test of constants alone, and for an earlier `if …: return` of which nothing says that it differs: it
+    tests no item of a loop, and no rank of side 1 is known to have always taken it."""
+    if point.rank_like or point.differs or _is_handler(point):
         return True
-    return point.guard.kind != "return" and not all(name.isupper() or name == "__name__" for name in point.guard.names)
+    if point.guard.kind != "return":
+        return not all(name.isupper() or name == "__name__" for name in point.guard.names)
+    if tests_item(case.sources, point.guard, point.file):
+        return True
+    under, ran = ranks[point.guarded], case.ran
+    others = ((rank,) for rank in ranks[1 - point.guarded])
+    return any(
+        decided(case.sources, ran, point.file, point.guard, under=under, others=rank) in (SEEN, FITS) for rank in others
+    )
 
 
 def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.process import Frame
 
 _MOST = 64
@@ -43,18 +43,25 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
 def awaits_own_future(sources: Sources, where: Frame) -> bool:
     """True if the line awaits a name that its function sets to a future, made there or by a function that it calls.
 
-    Example: `future = self.waiting[uid] = loop.create_future()`, later `return await future`. A task is no such future:
-    what it runs ends it.
+    Examples: `future = self.waiting[uid] = loop.create_future()`, later `return await future`, or `return await
+    self.waiting[uid]`. A task is no such future: what it runs ends it.
     """
     tree = sources.function(where.file, where.line)
     function = enclosing_function(tree, where.line) if tree is not None else ast.Module([], [])
-    awaited = {dotted(n.value) for n in ast.walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
+    awaited = {_named(n.value) for n in ast.walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
     values = [
         node.value
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and any(dotted(target) in awaited - {""} for target in node.targets)
+        if isinstance(node, ast.Assign) and any(_named(target) in awaited - {""} for target in node.targets)
     ]
     return len(awaited) == 1 and len(values) == 1 and _makes_future(sources, values[0])
+
+
+def _named(value: ast.expr) -> str:
+    """'self.waiting[uid]' of what has that name or is taken from there; '' for any other expression."""
+    if isinstance(value, ast.Subscript):
+        return text_of(value) if dotted(value.value) else ""
+    return dotted(value)
 
 
 def _makes_future(sources: Sources, value: ast.expr) -> bool:

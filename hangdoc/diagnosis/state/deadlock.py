@@ -83,6 +83,25 @@ def waits_for_own_child(process: Process) -> bool:
     )
 
 
+def blocked_with_child(process: Process) -> bool:
+    """True if the rank is blocked on a pipe to a child that is itself blocked on another one, whose other end only the
+    rank has: `proc.stdout.readline()`, while the child has filled the pipe of its stderr.
+
+    As of ``waits_for_own_child``, no other thread of the rank may run user code, and no child may move.
+    """
+    named = {pid for file in process.blocking_files for pid in file.peers} - {process.pid}
+    own = {file.target for file in process.blocking_files}
+    children = [child for child in process.children if child.pid in named]
+    if not children or len(children) < len(named) or not waits_for_own_child(process):
+        return False
+    return all(
+        any(
+            f.target.startswith("pipe:") and f.peers == (process.pid,) and f.target not in own for f in c.blocking_files
+        )
+        for c in children
+    )
+
+
 def is_pool_worker(process: Process) -> bool:
     """True for a process that a multiprocessing.Pool has started."""
     frames = process.last.main.frames if process.last is not None and process.last.main is not None else ()

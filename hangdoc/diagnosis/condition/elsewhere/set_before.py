@@ -302,6 +302,8 @@ class _Walk:
                 continue
             if own in guard.names and (_resets(setting) or len(guard.names) == 1):
                 continue
+            if _is_there(setting, guard):
+                continue
             tests = {name.rpartition(".")[2] for name in guard.names}
             if _resets(setting) and tests and tests <= self.asked:
                 continue
@@ -313,6 +315,12 @@ class _Walk:
             ):
                 return guard
         return None
+
+
+def _is_there(setting: Setting, guard: Guard) -> bool:
+    """True for a test of whether there is something to hand on: `if job is None: ⏎ break ⏎ plan_for(job)`."""
+    handed = dotted(setting.value) if setting.how == "given" and setting.value is not None else ""
+    return bool(handed) and guard.condition in (f"if {handed} is None:", f"if {handed} is not None:")
 
 
 def _by_its_call(sources: Sources, setting: Setting) -> Setting | None:

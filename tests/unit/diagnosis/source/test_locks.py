@@ -10,9 +10,11 @@ from hangdoc.diagnosis.source.locks import (
     held_since,
     lets_go,
     one_owner,
+    only_way_out,
     polls_for_lock,
     tries_for_new_file,
     wanted,
+    ways_to_let_go,
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
@@ -180,3 +182,52 @@ def test_a_function_that_lets_go_itself_what_it_takes(old: str, new: str, expect
     if expected:
         found = conditions_to_let_go(Frame("/job/vocab.py", 2, "refresh"), sources)
         assert found is not None and [guard.condition for guard in found[1]] == ["if self.fresh():"]
+
+
+LATER = Sources(
+    (
+        SourceText(
+            FILE,
+            "add",
+            1,
+            "def add(self, rows):\n"
+            "    self.lock.acquire()\n"
+            "    if len(rows) > 64:\n"
+            "        self.pool.submit(self.write, rows)\n"
+            "    else:\n"
+            "        self.write(rows)\n",
+        ),
+        SourceText(
+            FILE,
+            "write",
+            10,
+            "def write(self, rows):\n    dump(rows)\n    self.lock.release()",
+        ),
+        SourceText(
+            FILE,
+            "post",
+            20,
+            "def post(self, rows):\n"
+            "    self.begin()\n"
+            "    self.db.insert(rows)\n"
+            "    if len(rows) > 64:\n"
+            "        return\n"
+            "    self.db.finish()\n",
+        ),
+    )
+)
+
+
+def test_the_way_by_which_a_lock_is_let_go() -> None:
+    found = ways_to_let_go(Frame(FILE, 2, "add"), LATER)
+    assert found is not None
+    line, guard = found
+    assert (line, guard.condition) == (4, "if len(rows) > 64:")
+    assert ways_to_let_go(Frame(FILE, 21, "post"), LATER) is None
+
+
+def test_the_only_way_out_past_what_follows() -> None:
+    way_out = only_way_out(Frame(FILE, 21, "post"), LATER)
+    assert way_out is not None
+    assert way_out.condition == "if len(rows) > 64:"
+    assert only_way_out(Frame(FILE, 2, "add"), LATER) is None

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.state.deadlock import deadlock
-from hangdoc.model.process import Frame, Process, ProcessState, Thread
+from hangdoc.diagnosis.state.deadlock import blocked_with_child, deadlock
+from hangdoc.model.process import Frame, OpenFile, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/job/meter.py"
@@ -92,3 +92,16 @@ def test_a_pool_whose_workers_all_wait_for_it() -> None:
     assert found.pool == (USER, USER)
     idle = waiting(4, Frame(f"{LIBRARY}/concurrent/futures/thread.py", 81, "_worker"))
     assert deadlock(process(waiting(1, *RESULT, USER), *stuck, idle), SOURCES) is None
+
+
+def at_pipe(pid: int, target: str, peers: tuple[int, ...], children: tuple[Process, ...] = ()) -> Process:
+    looks = tuple(ProcessState(at, "S", threads=(Thread(pid, "main", "S", frames=(USER,)),)) for at in (0.0, 1.0))
+    return Process(pid, 0, "child", looks=looks, blocking_files=(OpenFile(0, target, peers=peers),), children=children)
+
+
+def test_a_rank_and_its_child_block_each_other_at_two_pipes() -> None:
+    child = at_pipe(2, "pipe:[8]", (1,))
+    assert blocked_with_child(at_pipe(1, "pipe:[7]", (2,), (child,)))
+    assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2, 3), (child,)))  # another process may write
+    assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2,), (at_pipe(2, "pipe:[8]", (1, 3)),)))
+    assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2,), (at_pipe(2, "pipe:[7]", (1,)),)))

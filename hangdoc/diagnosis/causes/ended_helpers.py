@@ -1,0 +1,147 @@
+"""What ended the thread or the child that a rank waits for, by its traceback in the job's output, and the condition
+that led there.
+
+Example: the output has 'Exception in thread feed:', with the lines load.py:31 pump() and load.py:12 scaled(), and
+'TypeError: 'NoneType' object is not subscriptable', of
+
+     8  def scaled(sample):
+     9      gain = gain_of(sample)         # returns None past `if "gain" in sample:` (load.py:4)
+    12      return sample["x"] * gain["value"]
+
+→ pump() ended at line 12, and gain_of() is decided by the `if` at line 4.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from hangdoc.diagnosis.causes.deciding import subject_of
+from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.wait_chain import child_stacks
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
+from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
+from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Joined, Message
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import Traceback
+
+ENDED_BY_OTHERS = frozenset(
+    {
+        ActivityKind.LOCK,
+        ActivityKind.PIPE,
+        ActivityKind.IO,
+        ActivityKind.SLEEPING,
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.SHUTTING_DOWN,
+    }
+)
+"""Waits that a thread or a child of the rank may have been to end."""
+_MOST_TESTS = 2
+"""Tests of what an exception was raised for; more of them are no reason any more. Chosen by hand."""
+
+
+def ended_helper(case: Case, ranks: tuple[int, ...]) -> Message:
+    """'by the output, pump() ended with TypeError at load.py:12; gain_of() is decided by `if "gain" in sample:`
+    (load.py:4)'; '' where no output tells of what the first of the ranks has lost, or nothing decided about it."""
+    rank = ranks[0]
+    if case.activities[rank].kind not in ENDED_BY_OTHERS:
+        return ""
+    told = list(_of_rank(case, rank))
+    first = {(each.frames[0].file, each.frames[0].line, plain(each.frames[-1].function)) for each in told}
+    shared = [each for each in told if each.rank is None]
+    if len(first) != 1 or len(shared) > len(ranks):
+        return ""  # of several, one may be another rank's, or not the one that is waited for
+    way = _own_frames(told[-1])
+    deciding = _what_decided(case, rank, way)
+    began = plain(way[-1].function).rpartition(".")[2]
+    error = told[-1].error.partition(":")[0].rpartition(".")[2]
+    return [f"by the output, {began}() ended with {error} at ", line_of(way[0]), deciding] if deciding else ""
+
+
+def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
+    """The tracebacks that may be of a thread or a child of the rank: of what was started, and runs no more there."""
+    process = case.ranks[rank].process
+    threads = process.last.threads if process is not None and process.last is not None else ()
+    stacks = [*(thread.frames for thread in threads), *child_stacks(case, rank)]
+    living = {(f.file, plain(f.function).rpartition(".")[2]) for stack in stacks for f in user_stack(stack)}
+    for each in case.job.tracebacks:
+        own = _own_frames(each)
+        if each.rank not in (None, rank) or not own or own[-1].function == "<module>":
+            continue
+        began = plain(own[-1].function).rpartition(".")[2]
+        if (own[-1].file, began) in living or not (each.announced or _is_started(case.sources, began)):
+            continue
+        yield each
+
+
+def _own_frames(told: Traceback) -> tuple[Frame, ...]:
+    return tuple(user_stack(told.frames))
+
+
+def _is_started(sources: Sources, function: str) -> bool:
+    """True if a thread, a child or a task of the program's is given that function."""
+    for each in sources.user_calls(*names("starts_work")):
+        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
+        if any(last_name(part) == function for part in given):
+            return True
+    return False
+
+
+def _what_decided(case: Case, rank: int, way: Sequence[Frame]) -> Message:
+    """How it is told what led to the exception; '' where the source does not fit the traceback, or nothing decided."""
+    tree = case.sources.function(way[0].file, way[0].line)
+    if tree is None or function_name(tree, way[0].line) != plain(way[0].function).rpartition(".")[2]:
+        return ""
+    around = [guard for guard in guards(tree, way[0].line) if decides(guard) and not is_alike(guard)]
+    if _raises(tree, way[0].line) and around:
+        return [", raised under ", cited(around[-1], way[0].file)]
+    given = _given(case.sources, way[0])
+    if given:
+        return ["; ", Joined([[subject_of(each), Joined(each.tests, " and ")] for each in given])]
+    found = _by_counters(case, rank, way) or [(way[0], guard) for guard in around[-1:]]
+    return [", and ", cited(found[0][1], found[0][0].file), f" was {found[0][1].taken} there"] if found else ""
+
+
+def _raises(tree: ast.AST, line: int) -> bool:
+    return any(isinstance(node, ast.Raise | ast.Assert) and holds(node, line) for node in ast.walk(tree))
+
+
+def _given(sources: Sources, at: Frame) -> list[Answer]:
+    """What set the values that the statement looks into: of `gain["value"]`, `gain`."""
+    here = place_of(sources, at.file, at.line)
+    found: dict[Answer, None] = {}
+    for node in ast.walk(here.function) if here is not None else ():
+        if not isinstance(node, ast.Subscript | ast.Attribute) or node.lineno != at.line or here is None:
+            continue
+        asked = [node.value, node.slice] if isinstance(node, ast.Subscript) else [node.value]
+        for each in asked:
+            if isinstance(each, ast.Name | ast.Call):
+                found |= dict.fromkeys(set_by(sources, here, each, by_rank=False))
+    tests = {test for answer in found for test in answer.tests}
+    return list(found) if 0 < len(tests) <= _MOST_TESTS else []
+
+
+def _by_counters(case: Case, rank: int, way: Sequence[Frame]) -> list[tuple[Frame, Guard]]:
+    """The conditions on the way, the innermost first, past which the counters show no other rank's program."""
+    others = tuple(sorted(case.seen - {rank}))
+    found = []
+    for frame in way:
+        tree = case.sources.function(frame.file, frame.line)
+        for guard in reversed(guards(tree, frame.line) if tree is not None else []):
+            if not decides(guard) or is_alike(guard):
+                continue
+            how = decided(case.sources, case.ran, frame.file, guard, under=(rank,), others=others)
+            found += [(frame, guard)] if how in (SEEN, FITS) else []
+    return found

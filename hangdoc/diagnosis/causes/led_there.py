@@ -1,0 +1,152 @@
+"""The condition that led the culprit alone to a wait for something that is no collective, where no rule has told it.
+
+The first of these that tells one:
+
+1. what would end the wait, and what decides whether that is done            ``ending_calls``
+2. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
+3. what ended the thread or the child that was to end it                     ``ended_helpers``
+4. of a lock: by which way who takes it lets it go                           ``source.locks``
+5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
+6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
+7. what decides whether the object is made in whose method it waits          ``made_objects``
+
+Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
+from hangdoc.diagnosis.causes.ended_helpers import ended_helper
+from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.left_traces import left_by_culprits
+from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.polled import set_elsewhere
+from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
+from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.calls_between import places_of_methods
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.locks import only_way_out, wanted, ways_to_let_go
+from hangdoc.model.kinds import GONE, ActivityKind
+from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
+
+_MOST_FRAMES = 3
+"""Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
+
+
+def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
+    """What decided about a wait that is no collective's, or what a collective is given; '' where nothing is known."""
+    found, culprits = blame.found, blame.culprits
+    if isinstance(found, ThreadWait):
+        return (
+            what_would_end_it(case, culprits[0], found.chain)
+            or ended_helper(case, culprits)
+            or left_by_culprits(case, blame)
+        )
+    if isinstance(found, WaitCycle) and found.lock_holders:
+        return _let_go(case, found) or left_by_culprits(case, blame)
+    if not isinstance(found, OutsideWait):
+        return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
+    told = what_would_end_it(case, culprits[0])
+    if any(conditions_in(told)):
+        return told
+    found_there = (
+        _key_set_by(case, culprits[0])
+        or ended_helper(case, culprits)
+        or _kept_by_a_taker(case, culprits[0])
+        or passed_on_its_way(case, blame)
+        or left_by_culprits(case, blame)
+        or _made_under(case, blame)
+    )
+    return joined(told, found_there)
+
+
+def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:
+    """True for a loop or a condition around the very line at which a culprit waits: there it goes round, or tries
+    again, and what led there is another one.
+
+    Example: `while not path.exists(): ⏎ time.sleep(1)` → the `while`.
+    """
+    for rank in blame.culprits:
+        where = next(iter(user_stack(case.activities[rank].stack)), None)
+        tree = case.sources.function(where.file, where.line) if where is not None else None
+        around = guards(tree, where.line) if tree is not None and where is not None else []
+        at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), len(around))
+        lines = {(where.file, guard.line) for guard in around[at:]} if where is not None else set()
+        if (condition.file, condition.line) in lines:
+            return True
+    return False
+
+
+def _made_under(case: Case, blame: Blame[Explanation]) -> Message:
+    """Under which condition the object is made whose method the culprit alone is in, the innermost such object.
+
+    Example: rank 1 waits in StreamSink.emit(), and `sink = StreamSink() if kind == "stream" else FileSink()` → the
+    test in that line.
+    """
+    others = [rank for rank in others_of(case, blame) if case.activities[rank].kind not in GONE]
+    stacks = [case.activities[rank].stack for rank in (*blame.culprits[:1], *others[:1])]
+    if len(stacks) < 2:
+        return ""
+    where = fork(*stacks, frames_of=user_stack)
+    made = made_on_the_way(case.sources, where.mine, where.theirs, where.common)
+    for name in reversed(list(dict.fromkeys(each.name for each in made))):
+        around = {(each.frame.file, each.guards[-1]) for each in made if each.name == name}
+        if len(around) == 1 and not any(is_alike(guard) for _, guard in around):
+            ((file, guard),) = around
+            return [f"whether an object of {name} is made, in which it waits, depends on ", cited(guard, file)]
+    return ""
+
+
+def _key_set_by(case: Case, rank: int) -> Message:
+    """What decides whether the key of the store is set for which the rank waits."""
+    activity = case.activities[rank]
+    waits = activity.where is not None and activity.kind == ActivityKind.STORE_WAIT
+    found = set_elsewhere(case.sources, activity.where) if waits and activity.where is not None else None
+    if found is None:
+        return ""
+    at, deciding = found
+    return ["the call that sets such a key (", line_of(at), ") depends on ", Joined(deciding, " and ")]
+
+
+def _kept_by_a_taker(case: Case, rank: int) -> Message:
+    """What decides whether the only other line that takes the lock lets it go again, which nobody holds any more.
+
+    Example: `self.lock.acquire() ⏎ if score > self.best: ⏎ os._exit(0) ⏎ self.lock.release()` in a child → the `if`.
+    """
+    where = case.activities[rank].where
+    takers = {at for name in wanted(where, case.sources) for at in places_of_methods(name, ("acquire",), case.sources)}
+    takers = {at for at in takers if where is not None and (at.file, at.line) != (where.file, where.line)}
+    if len(takers) != 1:
+        return ""
+    at = next(iter(takers))
+    ways = ways_to_let_go(at, case.sources)
+    if ways is None:
+        return ""
+    taken: Message = ["it is taken at ", line_of(at), " and let go at ", Place(at.file, ways[0])]
+    return [taken, ", which depends on ", cited(ways[1], at.file)]
+
+
+def _let_go(case: Case, found: WaitCycle) -> Message:
+    """What decides by which way the holder lets go the lock that the others wait for: in a thread, or later, or never.
+
+    Example: `self.lock.acquire() ⏎ if len(rows) > 64: ⏎ pool.submit(self.write_and_release, rows) ⏎ else: ⏎
+    self.write_and_release(rows)` → the `if`.
+    """
+    frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:_MOST_FRAMES]
+    for frame in frames:
+        ways = ways_to_let_go(frame, case.sources)
+        if ways is not None:
+            line, guard = ways
+            return ["it is let go at ", Place(frame.file, line), ", and how depends on ", cited(guard, frame.file)]
+    for frame in frames[1:]:
+        way_out = only_way_out(frame, case.sources)
+        if way_out is not None:
+            return [cited(way_out, frame.file), f" leads out of {plain(frame.function)}() without what follows there"]
+    return ""
