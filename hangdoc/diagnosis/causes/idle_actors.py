@@ -1,17 +1,16 @@
-"""HD101 and HD509 of actors (Ray): a rank is idle, and the others are in a step that nobody has called on it; or it
-waits for what an actor or a task is to give."""
+"""HD101 of actors (Ray): a rank is idle, and the others are in a step that nobody has called on it."""
 
 from __future__ import annotations
 
 import ast
 
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
-from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -49,32 +48,6 @@ def nobody_called_it(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         ),
         f"call {step}() on every actor of the group, or leave its collectives to a group of those that are called",
         decided_at=deciding[-1] if deciding else None,
-    )
-
-
-@cause("HD509", explains=OutsideWait, order=366)
-def waits_for_an_actor(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """HD509: a rank waits for what an actor or a task of Ray gives, in a process that is none of the job's ranks.
-
-    Example: `ray.get([a.ready.remote() for a in actors])`, and the cluster has no room for the last of them.
-    """
-    activity = case.activities[blame.culprits[0]]
-    below = below_user(activity.stack)
-    if activity.where is None or not any(is_in(frame, "actor_file", "asks_actor") for frame in below):
-        return None
-    return Finding(
-        "HD509",
-        sentence(
-            [
-                Does(blame.culprits, "waits", "wait"),
-                " for what an actor or a task is to give, at ",
-                place(activity.where),
-            ],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        "it runs in another process of the cluster: it may find no room there (CPUs, GPUs or memory that others have), "
-        "wait itself, or have lost its worker",
-        "see by `ray status` and `ray list actors` whether it is pending, and give ray.get() a timeout",
     )
 
 
