@@ -22,6 +22,7 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _Line = tuple[str, int]
@@ -42,10 +43,21 @@ class Matching:
         return frame is not None and (frame.file, frame.line) in self.lines
 
 
+def issued_from(case: Case, waiter: Activity) -> Stack:
+    """The stack that issued the message for which the rank waits now: of `work = dist.irecv(x, 3) ⏎ work.wait()` the
+    first line. Where that was not recorded, the stack at which it waits."""
+    journal = case.ranks[waiter.rank].journal
+    way = "recv" if waiter.kind == ActivityKind.RECV else "send"
+    for each in case.waiting_messages.get(waiter.rank, []):
+        if journal is not None and each.message.peer == waiter.peer and message_way(each.message.op) == way:
+            return journal.stack(each.message.stack)
+    return waiter.stack
+
+
 def matching(case: Case, waiter: Activity, peer: int) -> Matching | None:
     """The messages that were taken, or given, at the line at which the waiter waits: those that it exchanged with the
     peer, else those of other ranks; None where there are none."""
-    here = _line(user_stack(waiter.stack))
+    here = _line(user_stack(issued_from(case, waiter)))
     journals = {rank: each.journal for rank, each in case.ranks.items() if each.journal is not None}
     op = "send" if waiter.kind == ActivityKind.RECV else "recv"
     own: list[tuple[int, Stack]] = []

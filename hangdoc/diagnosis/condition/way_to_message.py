@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -84,7 +85,7 @@ def sent_for_others(case: Case, waiter: Activity, peer: int) -> Stack:
     Example: rank 2 waits in `recv(mark)` at line 9 for rank 1; rank 1 took such a mark at line 9, which rank 0 had sent
     at line 7 under `if op is Op.END:` → rank 0's stack at line 7.
     """
-    here = _lines(user_stack(waiter.stack)[:1])
+    here = _lines(user_stack(issued_from(case, waiter))[:1])
     journals = {rank: each.journal for rank, each in case.ranks.items() if each.journal is not None}
     found: dict[tuple[tuple[str, int | None], ...], Stack] = {}
     for pair in paired(journals):

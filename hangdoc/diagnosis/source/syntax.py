@@ -122,7 +122,22 @@ def _with_double_quotes(text: str) -> str:
 
 
 def _without_brackets(text: str) -> str:
-    """`a and not b` as people write it, of ast's `a and (not b)`."""
+    """`a and not b` as people write it, of ast's `a and (not b)`; the text itself where it would mean something else
+    then, as of `a and (not b or c)`."""
+    return text if "(not " not in text else _same_without_brackets(text)
+
+
+@lru_cache(maxsize=4096)
+def _same_without_brackets(text: str) -> str:
+    plain = _stripped(text)
+    try:
+        same = ast.dump(ast.parse(plain)) == ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError):  # a whole function on one line is no code
+        return text
+    return plain if same else text
+
+
+def _stripped(text: str) -> str:
     at = text.find("(not ")
     while at >= 0:
         end = _closing(text, at)

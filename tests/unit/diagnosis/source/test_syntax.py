@@ -34,7 +34,14 @@ def test_what_is_read_means_the_same(written: str) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        *("a and not b", "not a and b", "a or not (b and c)", "(a or not b) and c", "[x for x in y if x and not z]"),
+        *(
+            "a and not b",
+            "not a and b",
+            "a or not (b and c)",
+            "(a or not b) and c",
+            "a and (not b or c)",
+            "[x for x in y if x and not z]",
+        ),
         *(
             'batch["x"] is not None',
             'f"{key}.pt" in names',
