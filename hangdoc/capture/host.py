@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TypeVar
 
 from hangdoc.capture import nccl_sources
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks, process_of, rank_snapshot
 from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
+from hangdoc.capture.notes import NoAnswerError, Notes, answered, our_fault
 from hangdoc.capture.rank_outputs import RankOutputs
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ran_code, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
@@ -48,7 +48,6 @@ from hangdoc.model.snapshot import (
 )
 from hangdoc.model.store import RendezvousStore
 
-_T = TypeVar("_T")
 _LAUNCHER = -1
 _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
@@ -128,7 +127,7 @@ class _Capture:
     def __init__(self, request: CaptureRequest) -> None:
         self.request = request
         self.options = request.options
-        self.missing: list[Unavailable] = []
+        self.notes = Notes()
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
         self.outputs = RankOutputs(request.launcher_pid, request.logs)
@@ -189,17 +188,17 @@ class _Capture:
         logging = {target.rank: Task(partial(self.outputs.tail_of, target)) for target in request.targets}
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
-        asking_nccl = Task(lambda: _answered(nccl_sources.ask_ras(request)))
+        asking_nccl = Task(lambda: answered(nccl_sources.ask_ras(request)))
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
         taken = time.time()
 
         until = time.monotonic() + _PATIENCE
-        network = self._result(open_sockets, "sockets", until, sockets.Sockets())
+        network = self.notes.result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: blocking_files(second.states, network))
         locking = Task(lambda: blocked_calls.locked_files(everyone))
         naming = Task(lambda: named_locks(second.states))
-        details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
+        details = {rank: self.notes.result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         early = {
             member.pid
@@ -217,25 +216,25 @@ class _Capture:
             place_tasks(look.states, suspended)
         waiting = {rank for rank, found in details.items() if found is not None and found.journal.waiting}
         self._native(waiting, first, second)
-        blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
-        locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
-        named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
-        code: dict[int, _Code] = self._result(counting, "code", counting_until + _LATE, {})
-        tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
+        blocked: dict[int, tuple[OpenFile, ...]] = self.notes.result(holding, "files", until, {})
+        locked: dict[int, tuple[str, ...]] = self.notes.result(locking, "locks", until, {})
+        named: dict[int, tuple[OpenFile, ...]] = self.notes.result(naming, "locks", until, {})
+        code: dict[int, _Code] = self.notes.result(counting, "code", counting_until + _LATE, {})
+        tails = {rank: self.notes.result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         tracing = Task(self.outputs.tracebacks)
-        shared = self._result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
-        traces = self._result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ())
+        shared = self.notes.result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
+        traces = self.notes.result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ())
         files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()})
         compiled = {pid: found for pid, (_, found) in code.items()}
-        nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
+        nccl = self.notes.result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
         return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared, traces, compiled)
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""
         journals = [found.journal for found in seen.details.values() if found is not None]
-        asking = Task(lambda: _answered(with_awaited(self.request.store, self.request.targets, journals)))
-        return self._result(asking, "store", time.monotonic() + _STORE_SECONDS, self.request.store)
+        asking = Task(lambda: answered(with_awaited(self.request.store, self.request.targets, journals)))
+        return self.notes.result(asking, "store", time.monotonic() + _STORE_SECONDS, self.request.store)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -246,7 +245,7 @@ class _Capture:
             if pid in self.rank_of
         ]
         # A rank that ended needs no note that its probe is silent.
-        notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
+        notes = [note for note in self.notes.missing if note.what != "journal" or note.rank not in exits]
         found = [*self.request.notes, *failures, *seen.network.unavailable, *notes, *no_texts]
         return tuple(dict.fromkeys(found))
 
@@ -263,7 +262,7 @@ class _Capture:
         pid_of = {rank: pid for pid, rank in self.rank_of.items()}
         until = time.monotonic() + 1.0
         return {
-            rank: self._result(task, "process", until, subject(pid_of.get(rank, 0), "rank", {}), rank)
+            rank: self.notes.result(task, "process", until, subject(pid_of.get(rank, 0), "rank", {}), rank)
             for rank, task in building.items()
         }
 
@@ -272,7 +271,7 @@ class _Capture:
             strings, attributes = self.options.keep_strings, self.request.mode == "attach"
             return look_at(families.values(), keep_strings=strings, attributes=attributes)
         except Exception as error:  # a bug in hangdoc must not cost the other sources
-            self.missing.append(_our_fault("process", error))
+            self.notes.missing.append(our_fault("process", error))
             return Look({}, {})
 
     def _ask_probe(self, target: RankTarget, before: Look) -> ProbeDetails | None:
@@ -283,17 +282,17 @@ class _Capture:
         if client is None and target.socket is not None:
             client = ProbeClient(target.socket, target.pid)
         if client is None:
-            raise _NoAnswerError(_NO_PROBE_YET if self.request.mode == "watch" else _NO_PROBE)
+            raise NoAnswerError(_NO_PROBE_YET if self.request.mode == "watch" else _NO_PROBE)
         state = before.states.get(target.pid)
         if state is not None and state.state in "Tt":
-            raise _NoAnswerError(Unavailable("journal", "the process is stopped, its probe too", "let it go on"))
+            raise NoAnswerError(Unavailable("journal", "the process is stopped, its probe too", "let it go on"))
         try:
             answer = client.details(self.options.gap + _LATE)
         finally:
             if own:
                 client.close()
         if isinstance(answer, Unavailable):
-            raise _NoAnswerError(answer)
+            raise NoAnswerError(answer)
         return answer
 
     def _inject(self, silent: Sequence[int], looks: Sequence[Look]) -> dict[int, ProbeDetails]:
@@ -303,31 +302,33 @@ class _Capture:
         pid_of = {rank: pid for pid, rank in self.rank_of.items() if rank in silent and procfs.exists(pid)}
         answers = injection.collect(pid_of, [look.states for look in looks], _INJECTION_SECONDS)
         # An injected answer makes the note about the missing probe obsolete.
-        self.missing = [note for note in self.missing if note.what != "journal" or note.rank not in answers]
+        self.notes.drop("journal", answers)
         for rank, answer in answers.items():
             if isinstance(answer, Unavailable):
-                self.missing.append(replace(answer, rank=rank))
+                self.notes.missing.append(replace(answer, rank=rank))
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
 
     def _own_dumps(self, silent: Sequence[int], look: Look, taken: float) -> Mapping[int, Journal]:
         """What the dumps say that the recorders of ``silent`` ranks have left in files."""
         reading = Task(lambda: nccl_sources.own_dumps_of(self.request, silent, look, taken))
         nothing: tuple[dict[int, Journal], list[Unavailable]] = ({}, [])
-        journals, notes = self._result(reading, "journal", time.monotonic() + _DUMP_SECONDS, nothing)
-        self.missing = [note for note in self.missing if note.what != "journal" or note.rank not in journals]
-        self.missing += notes
+        journals, notes = self.notes.result(reading, "journal", time.monotonic() + _DUMP_SECONDS, nothing)
+        self.notes.missing = [
+            note for note in self.notes.missing if note.what != "journal" or note.rank not in journals
+        ]
+        self.notes.missing += notes
         return journals
 
     def _advise(self, looks: Sequence[Look]) -> None:
         """Add the remedy for ranks without a probe. Both looks are needed to know if an injection would be safe."""
-        silent = {note.rank for note in self.missing if note.why == _NO_PROBE.why}
+        silent = {note.rank for note in self.notes.missing if note.why == _NO_PROBE.why}
         pids = sorted(pid for pid, rank in self.rank_of.items() if rank in silent)
         if pids:
             launcher = self.request.launcher_pid
             job = launcher if launcher is not None and procfs.exists(launcher) else pids[0]
             remedy = injection.to_see_history(job, pids, [look.states for look in looks])
-            self.missing = [
-                replace(note, remedy=remedy) if note.why == _NO_PROBE.why else note for note in self.missing
+            self.notes.missing = [
+                replace(note, remedy=remedy) if note.why == _NO_PROBE.why else note for note in self.notes.missing
             ]
 
     def _native(self, known: Collection[int], first: Look, second: Look) -> None:
@@ -335,7 +336,7 @@ class _Capture:
         if self.options.native:
             silent = [pid for pid, rank in self.rank_of.items() if rank not in known]
             failed = native_stacks.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
-            self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
+            self.notes.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _exits(self) -> dict[int, ProcessExit]:
         """Rank → how it ended; the caller's own knowledge goes first."""
@@ -350,7 +351,7 @@ class _Capture:
         rank = target.rank
         details, bye = seen.details[rank], self.request.byes.get(rank)
         if details is not None:
-            self.missing.extend(replace(item, rank=rank) for item in details.unavailable)
+            self.notes.missing.extend(replace(item, rank=rank) for item in details.unavailable)
         elif bye is not None:
             details = bye.details
         if ended is not None and bye is not None:
@@ -374,36 +375,17 @@ class _Capture:
         strings = self.options.keep_strings
         found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in)
         reading = Task(found.of_users)
-        texts, missing = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
+        texts, missing = self.notes.result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         if not texts:
             return texts, missing, ()
         until = time.monotonic() + _WRITTEN_SECONDS
         matching = Task(lambda: found.written(self.outputs.ends(), self.rank_of, until - _WRITTEN_SECONDS / 4))
-        written, writing = self._result(matching, "log", until, ((), ()))
+        written, writing = self.notes.result(matching, "log", until, ((), ()))
         # The libraries' make the reason clearer, where they can be had in time.
         more = Task(lambda: (*found.of_whole_files(), *found.of_code(_telling(ranks)), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         return tuple(dict.fromkeys((*texts, *writing))), missing, written
-
-    def _result(self, task: Task[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
-        """The task's result; on failure, or ``until`` (monotonic), the default and a note."""
-        rank = None if rank == _LAUNCHER else rank
-        try:
-            return task.result(until)
-        except _NoAnswerError as error:
-            self.missing.append(replace(error.answer, rank=rank))
-        except TimeoutError:
-            self.missing.append(Unavailable(what, "no answer in time", rank=rank))
-        except Exception as error:  # as above
-            self.missing.append(replace(_our_fault(what, error), rank=rank))
-        return default
-
-
-def _answered(answer: _T | Unavailable) -> _T:
-    if isinstance(answer, Unavailable):
-        raise _NoAnswerError(answer)
-    return answer
 
 
 def _telling(ranks: Sequence[RankSnapshot]) -> list[RanCode]:
@@ -417,18 +399,6 @@ def _host(network: sockets.Sockets) -> HostSnapshot:
     return HostSnapshot(
         host_name(), network.listening, network.connections, os.cpu_count() or 0, identity=host_identity()
     )
-
-
-def _our_fault(what: str, error: Exception) -> Unavailable:
-    return Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300])
-
-
-class _NoAnswerError(Exception):
-    """A source reported why it has no answer."""
-
-    def __init__(self, answer: Unavailable) -> None:
-        super().__init__(answer.why)
-        self.answer = answer
 
 
 def _witnesses(families: Mapping[int, Subject]) -> list[Witness]:

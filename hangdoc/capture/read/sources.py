@@ -9,20 +9,16 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-import sys
 import time
-import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import PurePosixPath
 
 from hangdoc.capture.read.probe_answers import TypedIn
-from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
+from hangdoc.capture.read.source_pieces import MAX_MODULE_LINES, SourcePieces
 from hangdoc.capture.read.written import Output, texts_of, written_by
 from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
-from hangdoc.model.frames import is_third_party, libraries_between, user_frames
+from hangdoc.model.frames import libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable, Written
@@ -39,7 +35,6 @@ from hangdoc.model.stop_flags import (
 
 _MAX_FILES = 100
 _MAX_TEXTS = 300
-_MAX_MODULE_LINES = 4000
 _LIBRARY_SECONDS = 2.0
 """Where the machine is slow, some of the libraries' are left out. Judgement."""
 _MAX_LIBRARY_FILES = 20
@@ -53,9 +48,6 @@ _ASKED_DEEP = 2
 """Functions that ask each other, followed this far. Judgement."""
 _MAX_TRIED = 400
 """Places where an imported file may lie; most of them are none."""
-_MAX_UP = 2
-"""Folders above a file in which what it imports is looked for: a package imports itself by its whole name."""
-_ENDS = (".py", "/__init__.py")
 
 
 def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
@@ -182,9 +174,9 @@ class _Files:
         self._typed_in = typed_in
         self._read = read
         self._keep_strings = keep_strings
-        self._modules: dict[str, _Module | NoSourceError] = {}
+        self._modules: dict[str, SourcePieces | NoSourceError] = {}
 
-    def module(self, file: str) -> _Module:
+    def module(self, file: str) -> SourcePieces:
         """The file in pieces. Raises NoSourceError."""
         if file not in self._modules:
             try:
@@ -196,12 +188,12 @@ class _Files:
             raise found
         return found
 
-    def _read_module(self, file: str) -> _Module:
+    def _read_module(self, file: str) -> SourcePieces:
         code = self._typed_in.get(file)
         if code is not None:
-            return _Module(file, code.text, self._keep_strings, code.cell)
+            return SourcePieces(file, code.text, self._keep_strings, code.cell)
         text = self._read(file) if self._read is not None else read_source(file, self._witnesses)
-        return _Module(file, text, self._keep_strings)
+        return SourcePieces(file, text, self._keep_strings)
 
     def texts(
         self, lines: _Lines, most_files: int, most: int, until: float = math.inf
@@ -229,7 +221,7 @@ class _Files:
 
     def whole(self, texts: Sequence[SourceText]) -> list[SourceText]:
         """The files of these functions of which there is no more, as far as they have few lines together."""
-        left = _MAX_MODULE_LINES - sum(text.text.count("\n") + 1 for text in texts if text.function == "<module>")
+        left = MAX_MODULE_LINES - sum(text.text.count("\n") + 1 for text in texts if text.function == "<module>")
         found = []
         for file in dict.fromkeys(text.file for text in texts):
             known = any(text.function == "<module>" for text in texts if text.file == file)
@@ -313,7 +305,7 @@ class _Files:
                 found.setdefault((text.file, text.first_line), text)
         return list(found.values())[:_MAX_ANSWERING]
 
-    def with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
+    def with_imported(self, users: Sequence[str], until: float) -> Iterator[SourcePieces]:
         """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""
         queue = dict.fromkeys(users)
         tried, found = 0, 0
@@ -325,101 +317,6 @@ class _Files:
                 found += 1
                 yield module
                 queue.update(dict.fromkeys(module.imported()))
-
-
-class _Module:
-    """The text of one file, cut into functions."""
-
-    def __init__(self, file: str, text: str, keep_strings: bool, cell: int = 0) -> None:
-        self.file = file
-        self.cell = cell
-        try:
-            self.tree = tree = ast.parse(text)
-            # Of a library's large file a few functions are needed: each is scrubbed by itself.
-            self._scrub = partial(scrub, keep_strings=keep_strings) if is_third_party(file) else None
-            shown = text if self._scrub is not None else scrub(text, keep_strings=keep_strings)
-        except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
-            version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            raise NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
-        self.lines = shown.split("\n")
-        self.functions = sorted(_functions(tree))
-        self.classes = [
-            (_first_line(node), node.end_lineno or node.lineno, node.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-        ]
-        self.statements = [(_first_line(node), node.end_lineno or node.lineno) for node in tree.body]
-
-    def around(self, function: str, line: int) -> SourceText | None:
-        """The innermost function that holds ``line``, or the module; None if the file has no such line."""
-        if not 1 <= line <= len(self.lines):
-            return None
-        if function != "<module>":
-            holding = [(end - start, start, end, name) for start, end, name in self.functions if start <= line <= end]
-            if holding:
-                _, start, end, name = min(holding)
-                return SourceText(self.file, name, start, self._text(start, end), self.cell)
-        if len(self.lines) <= _MAX_MODULE_LINES:
-            return SourceText(self.file, "<module>", 1, self._text(1, len(self.lines)), self.cell)
-        for start, end in self.statements:
-            if start <= line <= end:
-                return SourceText(
-                    self.file, "<module>", start, self._text(start, min(end, start + _MAX_MODULE_LINES)), self.cell
-                )
-        return None
-
-    def fits(self, function: str, line: int) -> bool:
-        """May a frame of that function stand at that line? Of code without a name, any line of the file will do."""
-        if function.startswith("<"):
-            return line <= len(self.lines)
-        return any(start <= line <= end and name == function for start, end, name in (*self.functions, *self.classes))
-
-    def text_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> SourceText:
-        """One function of the file."""
-        start = _first_line(node)
-        return SourceText(self.file, node.name, start, self._text(start, node.end_lineno or node.lineno), self.cell)
-
-    def tree_of(self, text: SourceText) -> ast.AST:
-        """The syntax tree of a piece of the file."""
-        return next((node for node in functions(self.tree) if _first_line(node) == text.first_line), self.tree)
-
-    def imported(self) -> list[str]:
-        """Files beside this one that it may import, as far as their names tell; they need not exist."""
-        found: list[str] = []
-        folder = PurePosixPath(self.file).parent
-        for node in ast.walk(self.tree):
-            names: list[str] = []
-            level = 0
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                level, module = node.level, node.module or ""
-                names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
-            places = [folder.parents[level - 2]] if level > 1 else [folder, *folder.parents[: 0 if level else _MAX_UP]]
-            parts = [name.strip(".").replace(".", "/") for name in names]
-            found += [f"{place}/{part}{end}" for place in places for part in parts if part for end in _ENDS]
-        return found
-
-    def _text(self, start: int, end: int) -> str:
-        text = "\n".join(self.lines[start - 1 : end])
-        if self._scrub is None:
-            return text
-        try:
-            return self._scrub(text)
-        except (SyntaxError, tokenize.TokenError):
-            return ""
-
-
-def _functions(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
-    """(first line, last line, name) of each function, its decorators included."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield _first_line(node), node.end_lineno or node.lineno, node.name
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(int(decorator.lineno) for decorator in decorators)])
 
 
 def _plain_name(frame: Frame) -> str:

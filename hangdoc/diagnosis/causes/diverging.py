@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.deciding import (
     chosen_without_order,
-    has_namesakes,
     item_of,
     may_run_another,
     what_decided,
 )
+from hangdoc.diagnosis.causes.doubts import doubt_about_call, is_read
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import (
@@ -32,17 +30,14 @@ from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, namesakes_below, other_items
+from hangdoc.diagnosis.condition.elsewhere.dispatched import other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
-from hangdoc.diagnosis.condition.loops.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit
-from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
@@ -112,7 +107,7 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else "")),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
+        doubt_about_call(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
         chosen[1] if chosen else None,
     )
 
@@ -137,18 +132,12 @@ def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Mes
     return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0]
 
 
-def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
-    """True if the source of a line was read that leads to one of the calls."""
-    lines = [frame for token in tokens if token is not None for frame in user_stack(token.stack)]
-    return any(case.sources.function(frame.file, frame.line) for frame in lines)
-
-
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
     something does. Without a source, as of dumps, no more is claimed than the calls say."""
     other = _other_function(case, gap) if not blame.found.past else None
     decided = blame.found.branch_points or (other is not None and not other.is_call)
-    read = _is_read(case, (gap.mine, gap.theirs))
+    read = is_read(case, (gap.mine, gap.theirs))
     if not read or decided or blame.confidence != Confidence.CERTAIN:
         return ""
     return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
@@ -180,134 +169,6 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     if gap.mine is None or gap.mine.frame is None or past:
         return what
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op}", at(telling(gap)[0])]
-
-
-# One branch for each thing that would look the same, the likeliest first.
-def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
-    """What would look the same as this divergence, or what was not seen of it; '' where nothing is in doubt."""
-    if blame.found.branch_point is not None:
-        return doubt_about_condition(case, blame)
-    if gap.mine is None or gap.theirs is None:
-        return ""
-    if gap.token.frame is None:
-        return "which line issued the call was not seen"
-    if _may_follow_the_loop(case, gap.mine, gap.theirs) or _may_follow_the_loop(case, gap.theirs, gap.mine):
-        return "a loop that one side left a round sooner looks the same"
-    if _others_may_come_to_it(case, blame, gap):
-        return "whether the others make that call later was not seen"
-    sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
-    if sought and not _is_read(case, (gap.mine, gap.theirs)):
-        return "the source of these lines was not read"
-    return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
-
-
-def _may_follow_the_loop(case: Case, call: Token, other: Token) -> bool:
-    """True if the rank of ``call`` issued nothing behind it and never made it before, while ``other`` is one that its
-    rank makes in every round: the first may be what all do after the loop.
-
-    Example: on devices, [A, B, A, B, X] against [A, B, A, B, A, B], where X is a barrier → True.
-    """
-    mine, theirs = case.programs.get(call.rank), case.programs.get(other.rank)
-    if not case.streams or mine is None or theirs is None or min(call.order, other.order) < 0:
-        return False
-    if call.order + 1 < len(mine.tokens) or any(_alike(t, call) for t in mine.tokens[: call.order]):
-        return False
-    return any(_alike(t, other) for t in theirs.tokens[: other.order])
-
-
-def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
-    """True if the culprits' call is one that the others make as well, and these have issued nothing behind the call
-    that they wait in: they may come to it next, in another order.
-
-    Example: on devices, culprits [A, B, B, A], others [A, B, A] → True for the second B, which may be one too many or
-    follow an A that was left out.
-    """
-    mine, theirs = gap.mine, gap.theirs
-    if not case.streams or mine is None or theirs is None or not theirs.pending:
-        return False
-    own, program = case.programs.get(mine.rank), case.programs.get(theirs.rank)
-    if own is None or program is None or any(t.group == mine.group for t in program.tokens[theirs.order + 1 :]):
-        return False
-    if gap.kind != "delete" and not any(_alike(t, theirs) for t in own.tokens[mine.order + 1 :]):
-        return False
-    return any(_alike(t, mine) for t in program.tokens)
-
-
-def _alike(one: Token, other: Token) -> bool:
-    return (one.site, one.op, one.sizes) == (other.site, other.op, other.sizes)
-
-
-def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
-    """What else fits where a condition was found that both sides came to, and took differently."""
-    first = blame.found.branch_points[0]
-    if first.seen:
-        return ""
-    if first.doubt:
-        return first.doubt
-    if filled_by(case.sources, first.file, first.guard.line):
-        return "what was put into the queue decides how many rounds there are"
-    if has_namesakes(case, first):
-        return "which method the others ran was not seen"
-    if _may_run_another_function(case, blame.found.gap, first):
-        return "which function the others ran there was not seen"
-    if _comes_before_a_loop(first, blame.found.branch_points):
-        return "a loop after it with no round at all looks the same"
-    if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
-        return "a loop that ended early looks the same"
-    if _lies_in_a_loop(case, blame, first):
-        return "a loop that goes over other things looks the same"
-    if item_of(case, first, blame.found.gap):
-        return "which items the others went over was not seen"
-    return "which of the conditions decided it was not seen" if also_on_the_way(blame.found.branch_points) else ""
-
-
-def _within_a_library(gap: Gap) -> bool:
-    """True if the extra call and the others' were made by one user line, and the stacks fork in library code below it.
-
-    Example: train.py:9 → engine.py:3 → all_reduce against train.py:9 → engine.py:8 → barrier.
-    """
-    if gap.kind != "delete" or gap.mine is None or gap.theirs is None or not user_stack(gap.mine.stack):
-        return False
-    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, frames_of=every_frame).frames
-    return diverged is not None and is_library(diverged[0])
-
-
-def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -> bool:
-    """True if what is under the condition is looked up by a key, or is a method of a loop's item, and none of the
-    values says which way each side went: the others may have gone the same way, to another function."""
-    if gap is None or gap.mine is None or gap.theirs is None or first.differs or first.rank_like:
-        return False
-    found = looked_up_below(case.sources, (gap.mine.stack, gap.theirs.stack), first)
-    others, under = (gap.theirs, gap.mine) if first.guarded == 0 else (gap.mine, gap.theirs)
-    for _, namesakes in namesakes_below(case.sources, under.stack, first):
-        if any(case.ran.has(others.rank, file, line) for file, line in namesakes):
-            return True
-    return found is not None and case.ran.has(others.rank, found.caller.file, found.caller.line or 0) is not False
-
-
-def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:
-    """True if a loop lies between the condition and the call, which may have been left, too, and no value shows which
-    of the two it was."""
-    after = (p for p in points if p.uneven and p.guarded == first.guarded)
-    return (
-        first.guard.kind in CONDITIONS
-        and not (first.differs or first.rank_like)
-        and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in after)
-    )
-
-
-def _lies_in_a_loop(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
-    """True if the condition is in a loop that the others have left, or never entered, without that call, and no value
-    shows which of the two kept them from it."""
-    gap = blame.found.gap
-    around = (p for p in blame.found.branch_points if p.uneven and p.guarded == first.guarded == 0)
-    return (
-        gap is not None
-        and first.guard.kind in CONDITIONS
-        and not (first.differs or first.rank_like)
-        and any((p.level, p.guard.line) < (first.level, first.guard.line) for p in around)
-        and never_called_there(case, gap, others_of(case, blame))
-    )
 
 
 def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:

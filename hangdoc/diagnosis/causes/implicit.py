@@ -7,12 +7,8 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.came_out import goes_on_from_its_line, was_inside
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import (
-    NOT_SEEN_FILLED,
-    doubt_about_condition,
-    extra_or_missing_call,
-    filled_unevenly,
-)
+from hangdoc.diagnosis.causes.diverging import NOT_SEEN_FILLED, extra_or_missing_call, filled_unevenly
+from hangdoc.diagnosis.causes.doubts import doubt_about_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import MOST_CHOICES, call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause

@@ -6,9 +6,7 @@ import itertools
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.came_out import has_come_out
-from hangdoc.diagnosis.causes.diverging import (
-    filled_unevenly,
-)
+from hangdoc.diagnosis.causes.diverging import filled_unevenly
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.library_loops import (
     before_it_is_set,

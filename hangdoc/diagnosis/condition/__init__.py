@@ -5,10 +5,12 @@
 ``common_function``   the function in which both sides are
 ``candidates``        every guard at which the two stacks can have diverged
 ``last_round``        those of a side that is in a later round than the other
+``scored``            each of them with what its values say of it
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``decided_by_rank``   of several of them, the one that the rank decides some steps back
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
 ``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
+``possible``          which of them the ranks' calls and values rule out
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``tested``            which candidates the lines that have run on each side confirm, and which they refute
 ``told``              which of them what one side alone wrote confirms

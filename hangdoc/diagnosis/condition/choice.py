@@ -1,7 +1,7 @@
 """The choice: which of the candidates explain the divergence, and the likeliest of them first.
 
 ``candidates`` looks at two stacks alone. Here the ranks' calls are asked, too: a candidate is dropped if they
-contradict it (``_can_explain``), and the order is changed where they favor another one. Example: side 0 waits at the
+contradict it (``possible``), and the order is changed where they favor another one. Example: side 0 waits at the
 barrier after `for batch in loader:`, side 1 in the all_reduce of `if batch.ok:` inside that loop. The loop is the
 likelier candidate, as side 0 has left it. If side 0 left the loop after as many calls as in every epoch before, the
 loop is dropped; if side 0's last call in it belongs to the round that side 1 is in, the `if` comes first.
@@ -13,38 +13,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import Token, distinct
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.candidates import diverging_guards, tests_item
+from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
-from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
 from hangdoc.diagnosis.condition.loops.loop_counts import (
-    goes_round_alike,
-    is_over_layers,
     left_early,
 )
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
+from hangdoc.diagnosis.condition.possible import (
+    _previous,
+    can_explain,
+    has_been_there,
+    is_contradicted,
+    is_possible,
+    went_to_lookup,
+)
+from hangdoc.diagnosis.condition.scored import tests_item
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, by_what_ran, decided
 from hangdoc.diagnosis.condition.told import by_what_was_written
-from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.values import SideRanks, equals_rank
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
 _MOST_CONDITIONS = 3
@@ -77,7 +78,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         return [state]
     if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
-    possible = [p for p in found if _is_possible(case, gap, p, found, sides, ranks)]
+    possible = [p for p in found if is_possible(case, gap, p, found, sides, ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
@@ -90,8 +91,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = left_further_in(case, possible)
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
     possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
-    possible = rank_decided_first(case.sources, possible, lambda p: _has_been_there(case, p, ranks[1 - p.guarded]))
-    possible = [p for p in possible if not _went_to_lookup(case, p, sides, ranks)]
+    possible = rank_decided_first(case.sources, possible, lambda p: has_been_there(case, p, ranks[1 - p.guarded]))
+    possible = [p for p in possible if not went_to_lookup(case, p, sides, ranks)]
     possible = by_what_ran(case.sources, case.ran, possible, ranks)
     return by_what_was_written(case, possible, sides, ranks) if alignment.history.inferred else possible
 
@@ -125,7 +126,7 @@ def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list
     found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
     found = [p for p in found if p.guard.kind in _DECIDE or _is_handler(p)]
     found = [p for p in found if not (p.of_library or p.made or p.registered or p.quiet)]
-    found = [p for p in found if not p.alike and p.score > 0 and not _is_contradicted(case, p, ranks)]
+    found = [p for p in found if not p.alike and p.score > 0 and not is_contradicted(case, p, ranks)]
     return [p for p in found if _may_differ(case, p, ranks)]
 
 
@@ -193,7 +194,7 @@ def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoin
     theirs = gap.theirs.stack if gap.theirs is not None else ()
     both = {_identity(p) for p in diverging_guards(case.sources, case.values, (mine, gap.token.stack), ranks)}
     around = diverging_guards(case.sources, case.values, (mine, theirs), ranks)
-    conditions = [p for p in around if _identity(p) in both and not p.uneven and _can_explain(case, gap, p, ranks)]
+    conditions = [p for p in around if _identity(p) in both and not p.uneven and can_explain(case, gap, p, ranks)]
     choosing = {(p.file, p.guard.place) for p in around}
     own = [p for p in own if p.guard.kind == "try" or (p.file, p.guard.place) not in choosing]
     own = [p for p in own if p.guard.kind == "try" or _decided_in_own_arm(case, gap, p, ranks[0])]
@@ -214,156 +215,6 @@ def _identity(point: BranchPoint) -> tuple[str, tuple[int, str], bool, int]:
 
 
 # Which candidates are dropped
-
-
-def _is_possible(
-    case: Case,
-    gap: Gap,
-    point: BranchPoint,
-    found: list[BranchPoint],
-    sides: tuple[Stack, Stack],
-    ranks: SideRanks,
-) -> bool:
-    """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
-    if not _can_explain(case, gap, point, ranks) or _is_contradicted(case, point, ranks):
-        return False
-    if _was_taken_by_both(case, gap, point, sides[0]):
-        return False
-    if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
-        return False
-    if point.guarded == 0 or not point.guard.is_tried:
-        return True
-    return can_have_been_in_try(case, point, found, sides, ranks[0]) or _both_came_from_within(case, gap, point)
-
-
-def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:
-    """False where the ranks' own calls contradict the guard.
-
-    Example: under `if rank == 0:`, the ranks outside of it now have called from there before → False.
-    """
-    left = 1 - point.guarded
-    if point.guard.kind == "decorator" and not point.rank_like:
-        return _has_been_there(case, point, ranks[left])  # else there was no cached result
-    if not point.uneven:
-        return not (point.always and _has_been_there(case, point, ranks[left]))
-    # An exception may have led out of it, or the difference is elsewhere.
-    if goes_round_alike(case, point) or is_over_layers(case, point):
-        return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
-    token = (gap.mine, gap.theirs)[point.guarded]
-    if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
-        return False
-    if point.of_library and point.guarded == 0 and gap.kind == "insert" and not _went_round(case, gap.mine, point):
-        return False
-    # At the end of the culprits' calls, one too many and some too few look the same; a part of the others may have
-    # gone on, as the root of a broadcast does.
-    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending
-    # If a call is missing on the culprits, they are not in a further round of the loop.
-    if not waiting and (gap.kind == "insert") != (point.guarded == 1) and not _took_a_later_call(gap, point):
-        return False
-    return left_early(case, point, ranks, (gap.mine, gap.theirs))
-
-
-def _took_a_later_call(gap: Gap, loop: BranchPoint) -> bool:
-    """True if the culprits' call of a further round was paired with one like it that the others make after the loop:
-    which of the two is missing, and which one too many, cannot be told then.
-
-    Example: `for batch in feed: ⏎ all_reduce(loss)` and `all_reduce(seen)` after it, by whose numbers they are equal.
-    """
-    mine, theirs = gap.mine, gap.theirs
-    if loop.guarded != 0 or mine is None or theirs is None or mine.op != theirs.op:
-        return False
-    return is_inside(mine, loop) and not is_inside(theirs, loop)
-
-
-def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:
-    """False if the token is the first call that its rank made in this execution of the loop."""
-    before = _previous(case, token)
-    return before is None or is_inside(before, loop)
-
-
-def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
-    """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
-    their `finally` without one.
-
-    A probe sees what the main thread still handles, so they have to wait there for that call now.
-    """
-    token = (gap.mine, gap.theirs)[point.guarded]
-    lines = case.values.lines(point.file, point.function)
-    if token is None or not token.pending or any(lines.get(rank) != point.line for rank in ranks):
-        return False
-    journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
-    return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
-
-
-def _is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
-    """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
-    on a rank under it, or the same way on all ranks outside of it.
-
-    Examples: `if rank:`, rank = 1 on one side and 2 on the other → True; `if rank == 0:` above rank 2 → True.
-    """
-    tree = case.sources.function(point.file, point.guard.line)
-    if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
-        return False
-    values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
-    if not (point.always or all(map(equals_rank, values.values()))):
-        return False
-    test = test_at(tree, point.guard.line)
-    if test is None:
-        return False
-    under, outside = (
-        {truth(test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
-        for side in (ranks[point.guarded], ranks[1 - point.guarded])
-    )
-    return (not point.guard.taken) in under or outside == {point.guard.taken}
-
-
-def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
-    """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
-    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
-    issued_from = [stack for program, _ in distinct(programs) for stack in program.recording.issued_from]
-    now = [case.activities[rank].stack for rank in ranks if case.activities[rank].kind == ActivityKind.STORE_WAIT]
-    return any(
-        frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
-        for stack in (*issued_from, *now)
-        for frame in stack
-    )
-
-
-def _was_taken_by_both(case: Case, gap: Gap, point: BranchPoint, culprits: Stack) -> bool:
-    """True if the others are still under a condition under which the culprits made their previous call, too, before
-    they went on to the next round of the loop around it: in that round it was the same for both.
-
-    Example: `step(); if i % 4 == 0: ⏎ [m.compute() for m in found]`; the previous call of both sides was a compute(),
-    the culprits are in the next step(), the others in one more compute() → the `if` is no reason, the `for` may be.
-    """
-    if gap.kind != "insert" or point.guarded != 1 or point.guard.kind not in CONDITIONS:
-        return False
-    above = any(
-        f.file == point.file and plain(f.function) == point.function and f.line < point.guard.line for f in culprits
-    )
-    return above and _both_came_from_within(case, gap, point)
-
-
-def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
-    """True if both sides made their previous call from the body of the same try."""
-    before = [_previous(case, token) for token in (gap.mine, gap.theirs)]
-    return all(token is not None and is_inside(token, point) for token in before)
-
-
-def _previous(case: Case, token: Token | None) -> Token | None:
-    """The call that the token's rank made just before it; None where there is none, or it is unknown."""
-    program = case.programs.get(token.rank) if token is not None else None
-    if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
-        return None  # the end of a program has an order, too, though it may have made no call at all
-    return program.token(token.order - 1)
-
-
-def _went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], ranks: SideRanks) -> bool:
-    """True if each rank of the other side has been at the line below the condition that looks up what it runs: it has
-    gone this way as well, and what it ran there may be another function."""
-    found = looked_up_below(case.sources, sides, point)
-    others = ranks[1 - point.guarded]
-    return found is not None and all(case.ran.has(r, found.caller.file, found.caller.line or 0) for r in others)
 
 
 # Which are added, and which come first
@@ -388,7 +239,7 @@ def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks)
     before = _previous(case, gap.mine)
     if before is None or gap.theirs is None:
         return False
-    return lines_of(before.site) == lines_of(gap.theirs.site) and _can_explain(case, gap, loop, ranks)
+    return lines_of(before.site) == lines_of(gap.theirs.site) and can_explain(case, gap, loop, ranks)
 
 
 def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:

@@ -1,0 +1,176 @@
+"""Which candidates the ranks' calls and values rule out.
+
+Example: under `if rank == 0:`, a rank that is outside of it now has called from there before.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import Token, distinct
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
+from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
+from hangdoc.diagnosis.condition.loops.executions import is_inside
+from hangdoc.diagnosis.condition.loops.loop_counts import (
+    goes_round_alike,
+    is_over_layers,
+    left_early,
+)
+from hangdoc.diagnosis.condition.tried import can_have_been_in_try
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
+from hangdoc.diagnosis.source.evaluate import test_at, truth
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.values import SideRanks, equals_rank
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Stack
+
+
+def is_possible(
+    case: Case,
+    gap: Gap,
+    point: BranchPoint,
+    found: list[BranchPoint],
+    sides: tuple[Stack, Stack],
+    ranks: SideRanks,
+) -> bool:
+    """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
+    if not can_explain(case, gap, point, ranks) or is_contradicted(case, point, ranks):
+        return False
+    if _was_taken_by_both(case, gap, point, sides[0]):
+        return False
+    if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
+        return False
+    if point.guarded == 0 or not point.guard.is_tried:
+        return True
+    return can_have_been_in_try(case, point, found, sides, ranks[0]) or _both_came_from_within(case, gap, point)
+
+
+def can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:
+    """False where the ranks' own calls contradict the guard.
+
+    Example: under `if rank == 0:`, the ranks outside of it now have called from there before → False.
+    """
+    left = 1 - point.guarded
+    if point.guard.kind == "decorator" and not point.rank_like:
+        return has_been_there(case, point, ranks[left])  # else there was no cached result
+    if not point.uneven:
+        return not (point.always and has_been_there(case, point, ranks[left]))
+    # An exception may have led out of it, or the difference is elsewhere.
+    if goes_round_alike(case, point) or is_over_layers(case, point):
+        return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
+    token = (gap.mine, gap.theirs)[point.guarded]
+    if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):
+        return False
+    if point.of_library and point.guarded == 0 and gap.kind == "insert" and not _went_round(case, gap.mine, point):
+        return False
+    # At the end of the culprits' calls, one too many and some too few look the same; a part of the others may have
+    # gone on, as the root of a broadcast does.
+    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending
+    # If a call is missing on the culprits, they are not in a further round of the loop.
+    if not waiting and (gap.kind == "insert") != (point.guarded == 1) and not _took_a_later_call(gap, point):
+        return False
+    return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _took_a_later_call(gap: Gap, loop: BranchPoint) -> bool:
+    """True if the culprits' call of a further round was paired with one like it that the others make after the loop:
+    which of the two is missing, and which one too many, cannot be told then.
+
+    Example: `for batch in feed: ⏎ all_reduce(loss)` and `all_reduce(seen)` after it, by whose numbers they are equal.
+    """
+    mine, theirs = gap.mine, gap.theirs
+    if loop.guarded != 0 or mine is None or theirs is None or mine.op != theirs.op:
+        return False
+    return is_inside(mine, loop) and not is_inside(theirs, loop)
+
+
+def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:
+    """False if the token is the first call that its rank made in this execution of the loop."""
+    before = _previous(case, token)
+    return before is None or is_inside(before, loop)
+
+
+def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
+    """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
+    their `finally` without one.
+
+    A probe sees what the main thread still handles, so they have to wait there for that call now.
+    """
+    token = (gap.mine, gap.theirs)[point.guarded]
+    lines = case.values.lines(point.file, point.function)
+    if token is None or not token.pending or any(lines.get(rank) != point.line for rank in ranks):
+        return False
+    journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
+    return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
+
+
+def is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
+    on a rank under it, or the same way on all ranks outside of it.
+
+    Examples: `if rank:`, rank = 1 on one side and 2 on the other → True; `if rank == 0:` above rank 2 → True.
+    """
+    tree = case.sources.function(point.file, point.guard.line)
+    if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
+        return False
+    values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
+    if not (point.always or all(map(equals_rank, values.values()))):
+        return False
+    test = test_at(tree, point.guard.line)
+    if test is None:
+        return False
+    under, outside = (
+        {truth(test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
+        for side in (ranks[point.guarded], ranks[1 - point.guarded])
+    )
+    return (not point.guard.taken) in under or outside == {point.guard.taken}
+
+
+def has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
+    """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
+    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
+    issued_from = [stack for program, _ in distinct(programs) for stack in program.recording.issued_from]
+    now = [case.activities[rank].stack for rank in ranks if case.activities[rank].kind == ActivityKind.STORE_WAIT]
+    return any(
+        frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
+        for stack in (*issued_from, *now)
+        for frame in stack
+    )
+
+
+def _was_taken_by_both(case: Case, gap: Gap, point: BranchPoint, culprits: Stack) -> bool:
+    """True if the others are still under a condition under which the culprits made their previous call, too, before
+    they went on to the next round of the loop around it: in that round it was the same for both.
+
+    Example: `step(); if i % 4 == 0: ⏎ [m.compute() for m in found]`; the previous call of both sides was a compute(),
+    the culprits are in the next step(), the others in one more compute() → the `if` is no reason, the `for` may be.
+    """
+    if gap.kind != "insert" or point.guarded != 1 or point.guard.kind not in CONDITIONS:
+        return False
+    above = any(
+        f.file == point.file and plain(f.function) == point.function and f.line < point.guard.line for f in culprits
+    )
+    return above and _both_came_from_within(case, gap, point)
+
+
+def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
+    """True if both sides made their previous call from the body of the same try."""
+    before = [_previous(case, token) for token in (gap.mine, gap.theirs)]
+    return all(token is not None and is_inside(token, point) for token in before)
+
+
+def _previous(case: Case, token: Token | None) -> Token | None:
+    """The call that the token's rank made just before it; None where there is none, or it is unknown."""
+    program = case.programs.get(token.rank) if token is not None else None
+    if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
+        return None  # the end of a program has an order, too, though it may have made no call at all
+    return program.token(token.order - 1)
+
+
+def went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], ranks: SideRanks) -> bool:
+    """True if each rank of the other side has been at the line below the condition that looks up what it runs: it has
+    gone this way as well, and what it ran there may be another function."""
+    found = looked_up_below(case.sources, sides, point)
+    others = ranks[1 - point.guarded]
+    return found is not None and all(case.ran.has(r, found.caller.file, found.caller.line or 0) for r in others)
