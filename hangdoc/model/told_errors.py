@@ -9,6 +9,8 @@ _PREFIX = re.compile(r"((?:\[[\w.]{1,40}\]:? ?){0,4})(.*)", re.DOTALL)
 """What torchrun writes before a line: '[default3]:', and torch: '[rank3]: '; one after the other where both do."""
 ANNOUNCED = re.compile(r"(Exception in thread|Process) \S.*:$")
 """How Python begins to tell what ended a thread, or a child of multiprocessing."""
+_THREAD = re.compile(r"Exception in thread (\S.*?)(?: \(.*\))?:$")
+"""Python 3.11's threading.excepthook: the thread's name; a default one has its function behind it in brackets."""
 TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout)(: .*)?$")
 """The last line of a traceback."""
@@ -48,3 +50,9 @@ def split_prefix(line: str) -> tuple[str, str]:
     """('[default3]:', 'KeyError: 3') of '[default3]:KeyError: 3'."""
     found = _PREFIX.match(line)
     return (found[1].rstrip(), found[2]) if found is not None else ("", line)
+
+
+def ended_thread(announced: str) -> str:
+    """'feed' of 'Exception in thread feed:'; '' of what was no thread's end. 'Thread-3 (run)' → 'Thread-3'."""
+    found = _THREAD.match(announced)
+    return found[1] if found is not None else ""

@@ -24,9 +24,11 @@ from hangdoc.diagnosis.explanation import (
     SeparateMeetings,
     UnseenMessages,
 )
+from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
@@ -81,6 +83,12 @@ def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
         return None
     sure = "every rank waits for a store key, so none of them is on its way to set one"
+    places: dict[Site, list[int]] = {}
+    for rank, activity in sorted(activities.items()):
+        places.setdefault(lines_of(site_of(activity.stack)), []).append(rank)
+    few, *rest = sorted(map(tuple, places.values()), key=len)
+    if len(rest) == 1 and len(few) < len(rest[0]):
+        return Blame(OutsideWait(), few, (rest[0],), sure=f"{sure}; {ranks_text(few)} at another line than the others")
     return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 

@@ -35,6 +35,7 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Joined, Message
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Traceback
+from hangdoc.model.told_errors import ended_thread
 
 ENDED_BY_OTHERS = frozenset(
     {
@@ -76,12 +77,16 @@ def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
     threads = process.last.threads if process is not None and process.last is not None else ()
     stacks = [*(thread.frames for thread in threads), *child_stacks(case, rank)]
     living = {(f.file, plain(f.function).rpartition(".")[2]) for stack in stacks for f in user_stack(stack)}
+    named = {thread.name.partition(" (")[0] for thread in threads}
     for each in case.job.tracebacks:
         own = _own_frames(each)
         if each.rank not in (None, rank) or not own or own[-1].function == "<module>":
             continue
         began = plain(own[-1].function).rpartition(".")[2]
-        if (own[-1].file, began) in living or not (each.announced or _is_started(case.sources, began)):
+        thread = ended_thread(each.announced)  # of several that run one function, its name says which has ended
+        if thread in named if thread else (own[-1].file, began) in living:
+            continue
+        if not (each.announced or _is_started(case.sources, began)):
             continue
         yield each
 

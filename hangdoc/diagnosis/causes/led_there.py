@@ -2,9 +2,9 @@
 
 The first of these that tells one:
 
-1. what would end the wait, and what decides whether that is done            ``ending_calls``
-2. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
-3. what ended the thread or the child that was to end it                     ``ended_helpers``
+1. what ended the thread or the child that was to end the wait               ``ended_helpers``
+2. what would end it, and what decides whether that is done                  ``ending_calls``
+3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
@@ -45,20 +45,21 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     found, culprits = blame.found, blame.culprits
     if isinstance(found, ThreadWait):
         return (
-            what_would_end_it(case, culprits[0], found.chain)
-            or ended_helper(case, culprits)
+            ended_helper(case, culprits)
+            or what_would_end_it(case, culprits[0], found.chain)
             or left_by_culprits(case, blame)
         )
     if isinstance(found, WaitCycle) and found.lock_holders:
         return _let_go(case, found) or left_by_culprits(case, blame)
     if not isinstance(found, OutsideWait):
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
+    if ended := ended_helper(case, culprits):
+        return ended
     told = what_would_end_it(case, culprits[0])
     if any(conditions_in(told)):
         return told
     found_there = (
         _key_set_by(case, culprits[0])
-        or ended_helper(case, culprits)
         or _kept_by_a_taker(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)

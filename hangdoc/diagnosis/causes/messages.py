@@ -11,6 +11,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
+    came_alone,
     chosen_there,
     issued_further_on,
     issued_to_others,
@@ -237,6 +238,9 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
 
 def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Message]:
     """Clauses on where the peer skipped or last issued a message with the waiter, and what decides whether it does."""
+    if found.skipped is None and (alone := came_alone(case, waiter, peer)):
+        first: Message = [f"rank {waiter.rank} had awaited nothing there before, and came to it alone, under "]
+        return [[first, Joined(alone, " and ")]]
     skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -87,11 +88,29 @@ def _may_differ(guard: Guard) -> bool:
 
 def is_settled(case: Case, guard: Guard, file: str) -> bool:
     """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
-    the rank has passed the message by it before. Example: `if not self.last:`."""
-    if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
+    the rank has passed the message by it before. Examples: `if not self.last:`, `if st.last:` with `st = self.stage`.
+    """
+    if "(" in guard.condition or not guard.names:
         return False
-    last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
-    return len(last) == len(guard.names) and _stay_as_made(case, last, file)
+    owners = {owner for name in guard.names for owner, dot, last in [name.partition(".")] if dot and "." not in last}
+    if len([name for name in guard.names if name.count(".") == 1]) != len(guard.names):
+        return False
+    if not all(owner == "self" or _stands_for_own(case, owner, guard, file) for owner in owners):
+        return False
+    return _stay_as_made(case, {name.rpartition(".")[2] for name in guard.names}, file)
+
+
+def _stands_for_own(case: Case, name: str, guard: Guard, file: str) -> bool:
+    """True if the local name is set once around the guard, to an attribute of `self` that stays as it was made."""
+    tree = case.sources.function(file, guard.line)
+    here = enclosing_function(tree, guard.line) if tree is not None else None
+    given = [
+        node.value
+        for node in (ast.walk(here) if here is not None else ())
+        if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
+    ]
+    own = dotted(given[0]) if len(given) == 1 else ""
+    return own.startswith("self.") and own.count(".") == 1 and _stay_as_made(case, {own.rpartition(".")[2]}, file)
 
 
 def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
