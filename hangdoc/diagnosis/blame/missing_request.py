@@ -80,13 +80,17 @@ class EndedTask(Explanation):
     waiting: tuple[int, ...]
     chain: Chain
     at: Frame
+    held_back: str = ""
+    """The function that was called, if it has returned a future, so that no thread runs it any more."""
 
 
 def ended_task(case: Case) -> Blame[EndedTask] | None:
     """The blame of the ranks on which a function that others still run has ended. None where any rank may go on."""
     chain = next((chain for _, chain in sorted(case.chains.items()) if _leads_through_a_task(chain)), None)
     at = chain.hops[-2].node.where if chain is not None else None
-    if chain is None or at is None or case.hidden or not case.graph.stuck >= case.seen:
+    if chain is None:
+        return _ended_beside_futures(case)
+    if at is None or case.hidden or not case.graph.stuck >= case.seen:
         return None
     tasks = {rank: [t for t in _threads(case, rank) if runs_remote_call(t)] for rank in sorted(case.seen)}
     places = {r: {(f.file, f.line) for t in found for f in user_stack(t.frames)[:1]} for r, found in tasks.items()}
@@ -101,6 +105,36 @@ def ended_task(case: Case) -> Blame[EndedTask] | None:
     if len(absent) == len(waiting):
         return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or the others made one too many")
     return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _ended_beside_futures(case: Case) -> Blame[EndedTask] | None:
+    """The same where what they call has returned a future, that nothing but a further call can set.
+
+    Example: rank 0 has called train() on three trainers, which push their gradients to it; push() answers when all
+    three have. Trainer 3 left a round out, and its train() has ended.
+    """
+    held = [c for _, c in sorted(case.chains.items()) if c.end is End.OUTSIDE and runs_remote_call(c.last.thread)]
+    at = held[0].last.where if held else None
+    called = remote_function(at, case.sources)
+    if at is None or not called or case.hidden or any(activity.moving for activity in case.activities.values()):
+        return None
+    if any(_acts_later(frame) for rank in case.seen for thread in _threads(case, rank) for frame in thread.frames):
+        return None  # it may set the future
+    tasks: dict[int, set[tuple[str, int | None]]] = {}
+    for rank in sorted(case.seen):
+        process = case.ranks[rank].process
+        main = process.last.main if process is not None and process.last is not None else None
+        ways = [user_stack(t.frames) for t in _threads(case, rank) if main is None or t.tid != main.tid]
+        tasks[rank] = {(way[0].file, way[0].line) for way in ways if way}
+    waiting = tuple(rank for rank, lines in tasks.items() if lines == {(at.file, at.line)})
+    absent = tuple(r for r, lines in tasks.items() if not lines and case.ran.has(r, at.file, at.line))
+    if any(lines and rank not in waiting for rank, lines in tasks.items()) or not 0 < len(absent) <= len(waiting):
+        return None
+    found = EndedTask(waiting, held[0], at, called)
+    sure = f"nothing runs {called}() any more, and of those that called it, {ranks_text(absent)} alone ended"
+    others = () if len(absent) < len(waiting) else (waiting,)
+    how = Confidence.LIKELY if not others else Confidence.POSSIBLE
+    return Blame(found, absent, others, proved=True, confidence=how, sure=sure)
 
 
 def _leads_through_a_task(chain: Chain) -> bool:

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import requests
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
@@ -204,6 +205,8 @@ def left_the_task(case: Case, blame: Blame[EndedTask]) -> Finding:
     """HD102: of the functions that a rank has called on several others, and that meet in a call of a further one, one
     has left the loop of these calls; HD505 where there is no loop."""
     found, culprits = blame.found, blame.culprits
+    if found.held_back:
+        return _left_futures(case, found, culprits)
     server, task = found.chain.last, plain(user_stack(found.chain.hops[-2].node.thread.frames)[-1].function)
     called = plain(user_stack(server.thread.frames)[-1].function)
     loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
@@ -228,6 +231,34 @@ def left_the_task(case: Case, blame: Blame[EndedTask]) -> Finding:
         f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
         "it answer without those that are done",
         decided_at=next(iter(out or loops), None),
+    )
+
+
+def _left_futures(case: Case, found: EndedTask, culprits: tuple[int, ...]) -> Finding:
+    """HD102 of such a function where what it calls has returned futures: it left a round out, or made one less."""
+    task, called = plain(user_stack(found.chain.last.thread.frames)[-1].function), found.held_back
+    loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
+    skips = conditions_of_call(case.sources, found.at, (), (*CONDITIONS, "return"))
+    return Finding(
+        "HD102" if loops else "HD101",
+        sentence(
+            [
+                [f"{task}(), which runs on ", Ranks(found.waiting), ", waits at ", place(found.at)],
+                f" for the answer of {called}(), which nothing gives any more",
+                ["; on ", Ranks(culprits), f" {task}() has ended"],
+            ],
+            where_they_wait(case, tuple(sorted(case.activities))),
+        ),
+        joined(
+            f"{called}() has returned a future, which only a further call of it sets",
+            [Joined(skips, " or "), " may have kept ", Ranks(culprits), " from a call"] if skips else "",
+            [Joined(loops, " and "), " goes on on ", Ranks(found.waiting), " and has ended on ", Ranks(culprits)]
+            if loops
+            else "",
+        ),
+        f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
+        "it answer without those that are done",
+        decided_at=next(iter(skips or loops), None),
     )
 
 
