@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
@@ -26,7 +27,7 @@ from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.frames.stacks import fork, lines_of, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import (
@@ -150,9 +151,25 @@ def _as_often_as_before(case: Case, program: RankProgram, loop: BranchPoint, tok
     Libraries now and then make a call of their own besides. Example: [4, 4] → True, [4] → False.
     """
     inside, outside = tokens[loop.guarded], tokens[1 - loop.guarded]
+    if outside is not None and _came_again(program, outside):
+        return False
     made = since_return(case.sources, loop, until_left(program.tokens, outside, loop), outside)
     counts = [runs(made, loop), runs(made, loop, inside.site) if inside is not None else []]
     return any(len(each) > 1 and len(set(each)) == 1 for each in counts)
+
+
+def _came_again(program: RankProgram, call: Token) -> bool:
+    """True if the rank's calls before this one are from its line as well, and as many as that line makes each time: it
+    came by the line twice, and whatever lies between had no round.
+
+    Example: `for x in loader: ⏎ step(x)`, and `all_gather_object(…)` after it, which makes two calls; of s s g g s s g
+    g g, the last g → True.
+    """
+    here = lines_of(call.site)[:1]
+    each = groupby(program.tokens[: call.order], lambda token: lines_of(token.site)[:1])  # whoever called its function
+    earlier = [(line, len(list(calls))) for line, calls in each]
+    usual = {made for line, made in earlier[:-1] if line == here}
+    return bool(here) and earlier[-1:] == [(here, made) for made in usual]
 
 
 def _loops_around(case: Case, stack: Stack, loop: BranchPoint) -> list[tuple[Frame, tuple[str, ...]]] | None:
