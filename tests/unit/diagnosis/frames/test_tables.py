@@ -25,7 +25,7 @@ def test_every_entry_says_where_it_comes_from(of: str) -> None:
 
 def test_the_first_native_wait_that_matches_counts() -> None:
     stack = (Frame("", 0, "__poll"), Frame("", 0, "c10d::TCPStore::get(std::string)"))
-    assert native_wait(stack) == (ActivityKind.STORE_WAIT, "waiting for a key of the rendezvous store")
+    assert native_wait(stack) == (ActivityKind.STORE_WAIT, "store.get()")
 
 
 def stack(*frames: tuple[str, int]) -> Stack:
