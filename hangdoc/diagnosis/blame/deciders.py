@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
@@ -133,6 +134,12 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
     show for those of one group."""
     return by_groups_of_store(inquiry.case)
+
+
+def call_passed_by(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Ranks in a message that left behind the call in which others wait for them. Before the messages: who waits for
+    that message may only do so because of that call."""
+    return passed_by(inquiry.case)
 
 
 def message_by_stacks(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -366,6 +373,7 @@ DECIDERS: tuple[Decider, ...] = (
     items_in_other_order,
     groups_of_store,
     thread_beside_main,
+    call_passed_by,
     message_by_stacks,
     divergence,
     gone_roots,

@@ -38,7 +38,7 @@ def stack(*functions: str) -> Stack:
     ("functions", "kind", "words"),
     [
         (BACKWARD, "in-collective", "gradient synchronisation"),
-        (STORE, "store-wait", "a key of the rendezvous store"),
+        (STORE, "store-wait", "store.get()"),
         (WORK, "in-collective", "asynchronous collective"),
         ((*WAIT, "c10d::ProcessGroupGloo::RecvWork::wait(…)"), "recv", "recv"),
         ((*WAIT, "c10d::ProcessGroupGloo::SendWork::wait(…)"), "send", "send"),
