@@ -301,7 +301,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (ahead_of_its_message, odd_message, partner, one_too_many, order_across_groups, compare_places, cycle)
+    deciders = (odd_message, ahead_of_its_message, partner, one_too_many, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

@@ -266,7 +266,7 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     which waits for its first input in round 5 → rank 3.
     """
     ahead: dict[int, int] = {}
-    for rank, activity in case.activities.items() if not case.has_history else ():
+    for rank, activity in case.activities.items():
         peer = activity.peer
         if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
             rounds = _rounds(case, rank, peer)

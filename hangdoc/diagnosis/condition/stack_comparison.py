@@ -73,14 +73,13 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
 
     They are those of the innermost function that both share, and those around the calls that lead there, as far out as
     no library lies between, whose loops cannot be seen. Example: both are in fit(), in `for step in range(n):`, or in
-    what it calls there → [('train.py', 'fit', 'step')].
+    what it calls there → [('train.py', 'fit', 'step')]. One call may lead to different functions, such as
+    `role.step(n)` to Actor.step() and Learner.step(): it is in the same round of its loops all the same.
     """
     where = fork(stack, other)
-    at_one_place = where.common == len(where.mine) == len(where.theirs)
-    if not at_one_place and within_one_function(sources, where) is None:
-        return []
+    within_one = within_one_function(sources, where) is not None
     found: list[tuple[str, str, str]] = []
-    ways = [list(reversed(way[: where.common + 1])) for way in (where.mine, where.theirs)]
+    ways = [list(reversed(way[: where.common + within_one])) for way in (where.mine, where.theirs)]
     for mine, theirs in zip(*ways, strict=True):
         around = [guards_of(sources, f, callees_of(s)) for f, s in ((mine, stack), (theirs, other))]
         loops = [g for g in around[0] if g.kind == "loop" and g in around[1]]
