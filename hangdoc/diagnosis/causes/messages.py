@@ -17,6 +17,7 @@ from hangdoc.diagnosis.condition.way_to_message import (
     issued_to_others,
     jumps_past,
     sent_for_others,
+    takes_peers_from,
     way_to_message,
 )
 from hangdoc.diagnosis.condition.ways_past import loop_around, loop_left, ways_past
@@ -241,6 +242,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if found.skipped is None and (alone := came_alone(case, waiter, peer)):
         first: Message = [f"rank {waiter.rank} had awaited nothing there before, and came to it alone, under "]
         return [[first, Joined(alone, " and ")]]
+    if found.ahead and (loop := takes_peers_from(case, waiter, peer)) is not None:
+        return [[f"which ranks rank {peer} names there is decided by ", loop]]
     skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []

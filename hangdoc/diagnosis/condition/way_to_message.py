@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
@@ -13,7 +15,9 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, jumps_further_in
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.items import names_of_items
+from hangdoc.diagnosis.source.message_calls import peer_given
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition
@@ -97,6 +101,32 @@ def sent_for_others(case: Case, waiter: Activity, peer: int) -> Stack:
                 return ()
             found.setdefault(_lines(way[:1]), way)
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def takes_peers_from(case: Case, waiter: Activity, peer: int) -> Condition | None:
+    """The loop over whose items the peer passes messages like the awaited one, where it has passed none with the waiter
+    there; None where it is in no such loop.
+
+    Example: rank 2 waits in send to rank 3, and rank 3 in `dist.recv(x, src=src)` of `for src in self.sources:`, for
+    rank 0 → that loop.
+    """
+    now = case.activities[peer]
+    where = now.where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if {now.kind, waiter.kind} != MESSAGES or where is None or tree is None or now.peer == waiter.rank:
+        return None
+    journal = case.ranks[peer].journal
+    for message in journal.point_to_points if journal is not None else ():
+        if message.peer == waiter.rank and message_way(message.op) == now.kind:
+            return None
+    calls = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) in MESSAGES and holds(n, where.line)
+    ]
+    chosen = {name for call in calls for name in names_in(peer_given(call, call.args))}
+    for loop in reversed(guards(tree, where.line)):
+        if loop.kind == "loop" and chosen & names_of_items(case.sources, tree, loop, ""):
+            return Condition(loop.condition, where.file, loop.line)
+    return None
 
 
 def came_alone(case: Case, waiter: Activity, peer: int) -> list[Condition]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
+from hangdoc.diagnosis.source.message_calls import peer_given
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
 from hangdoc.model.diagnosis import Activity
@@ -102,9 +103,8 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
             kind, arguments = last_name(arguments[0]), arguments[1:]
         if kind not in _WAYS.values():
             continue
-        named = [each.value for each in node.keywords if each.arg in names("peer_local")]
-        given = named or arguments[1:2]
-        peer = value_of(given[0], values) if len(given) == 1 and not named[1:] else ""
+        given = peer_given(node, arguments)
+        peer = value_of(given, values) if given is not None else ""
         if peer == "None":
             continue  # it has no such neighbor: the call is under a condition
         if not peer.isdecimal() or len(peer) > 7 or _in_group(node):
