@@ -62,6 +62,9 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if left is not None and left.later and len(left.still) > len(left.gone):
+                sure = f"{ranks_text(left.still)} in a later round of the loop that rank {peer} has left"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
@@ -133,6 +136,8 @@ class LeftLoop:
     """The ranks that passed messages in it and left it, this rank included."""
     condition: str
     frame: Frame
+    later: bool
+    """The counter of the loop shows all that are still in it in a later round than the last one of any that left it."""
 
 
 def left_loop(case: Case, rank: int) -> LeftLoop | None:
@@ -151,8 +156,17 @@ def left_loop(case: Case, rank: int) -> LeftLoop | None:
         if rank in inside or not inside:
             return None
         at = replace(frame, line=loop.line)
-        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at)
+        later = _are_later(case, loop, frame, inside, gone)
+        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
     return None
+
+
+def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:
+    for name in loop.rounds[:1]:
+        counted = case.values.of(frame.file, frame.function, name)
+        if all(counted.get(rank, "").isdecimal() for rank in inside | gone):
+            return min(int(counted[rank]) for rank in inside) > max(int(counted[rank]) for rank in gone)
+    return False
 
 
 def _last_issued(case: Case, rank: int) -> Stack:
