@@ -12,7 +12,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site
+from hangdoc.diagnosis.frames.stacks import Site, user_stack
+from hangdoc.diagnosis.source.message_calls import root_counts_rounds
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.operations import operation
 
@@ -118,7 +119,8 @@ def _values(tokens: dict[int, Token], value: Callable[[int, Token], Hashable | N
 def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     """The ranks that wait in one rooted call, at one line, with different roots, as their stacks show them.
 
-    Only the root's number within the group is compared: other groups use the same line with other global ranks.
+    Only the root's number within the group is compared: other groups use the same line with other global ranks. A root
+    that counts the rounds of a loop is no argument on which ranks could disagree.
     """
     at_one_line: dict[tuple[Hashable, ...], dict[int, Token]] = {}
     for rank, tokens in history.tokens.items():
@@ -126,9 +128,15 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     for alike in at_one_line.values():
         roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
-        if len(set(values.values())) > 1:
+        if len(set(values.values())) > 1 and not _by_round(case, alike):
             return Disagreement("root", history, alike, values, _gone_on(history, values))
     return None
+
+
+def _by_round(case: Case, tokens: dict[int, Token]) -> bool:
+    frame = next(iter(user_stack(next(iter(tokens.values())).stack)), None)
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    return frame is not None and tree is not None and root_counts_rounds(tree, frame.line)
 
 
 def _gone_on(history: GroupHistory, values: dict[int, str]) -> str:

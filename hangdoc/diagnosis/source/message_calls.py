@@ -1,10 +1,12 @@
-"""What a call that passes a message gives for its peer."""
+"""What a call that passes a message gives for its peer, and a rooted collective for its root."""
 
 from __future__ import annotations
 
 import ast
 
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.syntax import holds, names_in
 
 
 def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
@@ -16,3 +18,11 @@ def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
     named = [each.value for each in node.keywords if each.arg in names("peer_local")]
     given = named or arguments[1:2]
     return given[0] if len(given) == 1 else None
+
+
+def root_counts_rounds(tree: ast.AST, line: int) -> bool:
+    """True if the root of the call at the line is what counts the rounds of a loop around it, so that ranks with other
+    roots are in other rounds. Example: `for src in range(world): ⏎ dist.broadcast(x, src=src)`."""
+    counted = {name for guard in guards(tree, line) if guard.kind == "loop" for name in guard.rounds}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, line))
+    return any(not counted.isdisjoint(names_in(peer_given(call, call.args))) for call in calls)
