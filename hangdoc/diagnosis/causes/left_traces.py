@@ -72,8 +72,8 @@ def with_traces(
     asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
     by += decided_by(asked)
     said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
-    told = Joined([*(_told(each, sides) for each in left), *said])
-    return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), told, "" if linked else DOUBT
+    clauses = Joined([*(told(each, sides) for each in left), *said])
+    return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if linked else DOUBT
 
 
 def _roots(sources: Sources, left: list[LeftBehind]) -> list[LeftBehind]:
@@ -129,7 +129,7 @@ def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
     left = [each for each in left if each.side == 0]
     left = [each for each in left if not _is_where_they_wait(case, blame.culprits, each)] or left
     left = left if len(left) <= MOST else _roots(case.sources, left)
-    return Joined([_told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
+    return Joined([told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
 
 
 def _is_where_they_wait(case: Case, ranks: tuple[int, ...], left: LeftBehind) -> bool:
@@ -145,7 +145,7 @@ def _is_where_they_wait(case: Case, ranks: tuple[int, ...], left: LeftBehind) ->
 def told_of(case: Case, left: LeftBehind) -> Message:
     """How it is told that one rank alone has left that behind."""
     mine = tuple(rank for rank, value in left.values if value not in ("0", "False", "None"))
-    return _told(left, (mine, tuple(sorted(case.seen - set(mine)))))
+    return told(left, (mine, tuple(sorted(case.seen - set(mine)))))
 
 
 def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
@@ -168,7 +168,7 @@ def _shown(left: LeftBehind) -> str:
     return f"{left.owner}.{bare(left.name)}" if left.owner[:1].isupper() else bare(left.name)
 
 
-def _told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+def told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
     """'`if x > 9:` (a.py:7) was True on rank 1 and not on rank 0, by what it left there (…)'."""
     condition = Condition(left.guard.condition, left.file, left.guard.line)
     how = f" was {left.guard.taken} on " if left.guard.kind in (*CONDITIONS, "return") else " was reached on "
