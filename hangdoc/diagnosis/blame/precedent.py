@@ -22,9 +22,9 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
 
-_LONGEST = 16
+LONGEST = 16
 """Calls before one that decide what always follows; chosen by hand: the buckets of a backward pass are fewer."""
-_LEAST_SEEN = 2
+LEAST_SEEN = 2
 """Times that it followed; chosen by hand: once is no rule."""
 
 
@@ -111,24 +111,24 @@ def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...], *, among
     where a loss is told every other step: A, B, A, C, A and now B or D → D is.
     """
     token = found.tokens[side[0]]
-    before = [found.history.at(token.rank, token.sequence - ago) for ago in range(1, _LONGEST + 1)]
+    before = [found.history.at(token.rank, token.sequence - ago) for ago in range(1, LONGEST + 1)]
     context = [_kind(call) for call in before[: before.index(None) if None in before else None] if call is not None]
     known = [
         [_kind(call) for call in calls if not own or call.sequence < token.sequence]
         for own, calls in _alike(case, found)
     ]
     for length in range(1, len(context) + 1):
-        follow = [_followers(calls, context[:length][::-1]) for calls in known]
+        follow = [followers(calls, context[:length][::-1]) for calls in known]
         kinds = set(chain.from_iterable(follow))
         if len(kinds) == 1 or (among_several and kinds and _kind(token) not in kinds):
             # One rank's own calls, as those of another may be the same ones.
-            return max(map(len, follow)) >= _LEAST_SEEN and _kind(token) not in kinds
+            return max(map(len, follow)) >= LEAST_SEEN and _kind(token) not in kinds
         if not kinds:
             return False
     return False
 
 
-def _followers(calls: list[Hashable], context: list[Hashable]) -> list[Hashable]:
+def followers(calls: Sequence[Hashable], context: Sequence[Hashable]) -> list[Hashable]:
     """What came after each place at which those calls, the oldest first, came one after the other."""
     length = len(context)
     return [

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
+from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
@@ -144,6 +145,7 @@ def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
 def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits took a step that is new to them, the reason in words)."""
     fit = [o for o in options if o.moved] or [o for o in options if _left_own_path(case, o.alignment)]
+    fit = fit or [o for o in options if _left_its_turn(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} left a path it had taken before") if len(fit) == 1 else None
 
 
@@ -239,6 +241,32 @@ def _left_own_path(case: Case, alignment: Alignment) -> bool:
     """True if the culprits took a step that is new to them, and the others one that they always take."""
     gap = alignment.first
     return gap is not None and _strayed(case, gap) and not _may_end_a_loop(case, gap)
+
+
+def _left_its_turn(case: Case, alignment: Alignment) -> bool:
+    """True if the culprits had always made another call after those before theirs, and the others always this one.
+
+    Example: calls were A A B in each round; now the culprits make B after one A, the others the second A.
+    """
+    gap = alignment.first
+    if gap is None or gap.mine is None or gap.theirs is None or _may_end_a_loop(case, gap):
+        return False
+    return _is_in_turn(case, gap.mine) is False and _is_in_turn(case, gap.theirs) is True
+
+
+def _is_in_turn(case: Case, token: Token) -> bool | None:
+    """Whether the rank had always gone on like that, by as few of the calls before as decide it; None where none do, or
+    it had never come there before. Of a call that is repeated, it counts how often it was made in a row."""
+    program = case.programs.get(token.rank)
+    if program is None or not 0 < token.order < len(program.tokens):
+        return None
+    places = [_place(program, call) for call in program.tokens[: token.order + 1]]
+    *calls, now = [(place, n) for place, again in itertools.groupby(places) for n, _ in enumerate(again)]
+    for length in range(1, min(LONGEST, len(calls)) + 1):
+        follow = followers(calls, calls[-length:])
+        if len(set(follow)) < 2:
+            return now in follow if len(follow) >= LEAST_SEEN and now in calls else None
+    return None
 
 
 def _strayed(case: Case, gap: Gap | None) -> bool:
