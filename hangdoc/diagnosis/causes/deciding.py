@@ -218,8 +218,9 @@ def answers_to_conditions(case: Case, said: Message, branch: Branch | None = Non
     cited = list(conditions_in(said))[:_MOST_ASKING]
     found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line, branch))
     # A test that is cited already is no news.
-    told = [(answer, [test for test in answer.tests if test not in cited]) for answer in found]
-    return Joined([[subject_of(answer), Joined(tests, " and ")] for answer, tests in told if tests])
+    told = [(subject_of(answer), tuple(test for test in answer.tests if test not in cited)) for answer in found]
+    # Two answers that differ only in what is not told, are told once.
+    return Joined([[subject, Joined(tests, " and ")] for subject, tests in dict.fromkeys(told) if tests])
 
 
 def subject_of(answer: Answer) -> str:
