@@ -88,10 +88,13 @@ def _may_differ(guard: Guard) -> bool:
 
 def is_settled(case: Case, guard: Guard, file: str) -> bool:
     """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
-    the rank has passed the message by it before. Examples: `if not self.last:`, `if st.last:` with `st = self.stage`.
+    the rank has passed the message by it before. Examples: `if not self.last:`, `if self.stage.last:`, `if st.last:`
+    with `st = self.stage`.
     """
     if "(" in guard.condition or not guard.names:
         return False
+    if all(name.startswith("self.") for name in guard.names):
+        return _stay_as_made(case, {part for name in guard.names for part in name.split(".")[1:]}, file)
     owners = {owner for name in guard.names for owner, dot, last in [name.partition(".")] if dot and "." not in last}
     if len([name for name in guard.names if name.count(".") == 1]) != len(guard.names):
         return False
