@@ -83,7 +83,9 @@ def _tests_data(test: ast.expr | None) -> bool:
 
 
 def _is_choice(value: ast.expr) -> bool:
-    """True for what options and kinds are compared with: a text, a member of an enumeration, a number of dimensions."""
+    """True for what options and kinds are compared with: a text, a member of an enumeration, a class, a number of
+    dimensions."""
     if isinstance(value, ast.Constant):
         return isinstance(value.value, str | bytes) or value.value is None
-    return is_constant(value) or last_name(value) in names("asks_for_type")
+    name = last_name(value)
+    return is_constant(value) or name.lstrip("_")[:1].isupper() or name in names("asks_for_type")
