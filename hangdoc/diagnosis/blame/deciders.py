@@ -55,9 +55,10 @@ from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
+from hangdoc.diagnosis.blame.store_barrier import not_counted
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unset_key import KeyOfTheOtherArm, UnsetKey, key_of_the_other_arm, unset_key
+from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
@@ -280,10 +281,10 @@ def waiting_threads(
     return asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
 
 
-def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | Blame[KeyOfTheOtherArm] | None:
-    """A rank that alone has not set its key in the store, or went the way on which one is set. Before the graph, in
-    which it waits like those that wait for the key, or for these."""
-    return key_of_the_other_arm(inquiry.case) or unset_key(inquiry.case)
+def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that alone has not set its key in the store, went the way on which one is set, or has not counted itself
+    where the last one sets it. Before the graph, in which it waits like those that wait for the key, or for these."""
+    return key_of_the_other_arm(inquiry.case) or unset_key(inquiry.case) or not_counted(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.store_barrier import NotCounted
 from hangdoc.diagnosis.blame.unset_key import KeyOfTheOtherArm, UnsetKey
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import at, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
@@ -78,4 +80,29 @@ def key_of_the_other_arm(case: Case, blame: Blame[KeyOfTheOtherArm]) -> Finding:
         "set the key on every way out of that arm, an error as well, or tell those who wait that there is none; give "
         "the wait a timeout",
         decided_at=found.test,
+    )
+
+
+@cause("HD305", explains=NotCounted, order=380)
+def never_counted(case: Case, blame: Blame[NotCounted]) -> Finding:
+    """HD305: the others wait for the key that the last of all ranks sets, and the culprits never came there."""
+    found, culprits = blame.found, blame.culprits
+    function = found.counted_at.function
+    deciding = conditions_of_call(case.sources, found.counted_at, case.activities[culprits[0]].stack)
+    return Finding(
+        "HD305",
+        sentence(
+            [
+                [Does(culprits, "has", "have"), " not come to ", place(found.counted_at)],
+                [", where ", Does(found.waiting, "waits", "wait"), " for the last of all ranks to set a key"],
+            ],
+            where_they_wait(case, culprits),
+        ),
+        joined(
+            "each rank counts itself there, and the key is set when all have",
+            [Joined(deciding, " and "), f" decides whether {function}() is called"] if deciding else "",
+            "" if deciding else left_by_culprits(case, blame),
+        ),
+        f"let every rank call {function}() equally often, whatever it has to do, and give the wait a timeout",
+        decided_at=deciding[-1] if deciding else None,
     )
