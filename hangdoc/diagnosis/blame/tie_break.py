@@ -1,8 +1,8 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, the
-ranks beside them in a larger group, the ranks' own histories, a condition that asks for the rank in a function, other
-groups, exits.
+They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, a
+lock that the call is made under, the ranks beside them in a larger group, the ranks' own histories, a condition that
+asks for the rank in a function, other groups, exits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
 from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
+from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
@@ -64,6 +65,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         _by_interruption,
         _by_pending_exception,
         _by_condition_on_rank,
+        _by_lock,
         _by_company,
         _by_own_history,
         _by_what_asks_for_rank,
@@ -125,6 +127,16 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
         if match is not None:
             return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
     return None
+
+
+def _by_lock(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits hold a lock between processes that others wait for, the reason in words): they
+    let nobody else come to the call."""
+    holders = lock_holders(case)
+    fit = [o for o in options if o.alignment.culprits and holders.issuperset(o.alignment.culprits)]
+    return (
+        (fit[0], f"{_culprits_text(fit[0])} made the call under a lock that others wait for") if len(fit) == 1 else None
+    )
 
 
 def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

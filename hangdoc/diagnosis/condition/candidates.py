@@ -78,8 +78,8 @@ def diverging_guards(
     found: list[BranchPoint] = []
     one_round = False
     if together is not None:
-        counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
-        one_round = bool(counts) and all(each is False for each in counts)
+        counts = [values.of(*each) for each in common_rounds(sources, *sides)]
+        one_round = bool(counts) and all(sides_differ(each, ranks) is False and _is_one(each, ranks) for each in counts)
         still = _are_still_there(values, together, ranks)  # what counts the rounds is seen as it is now
         found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round and still)
     elif at:
@@ -123,6 +123,11 @@ def _are_still_there(values: Values, frames: tuple[Frame, Frame], ranks: SideRan
         if any(lines.get(rank, frame.line) != frame.line for rank in side):
             return False
     return True
+
+
+def _is_one(counted: dict[int, str], ranks: SideRanks) -> bool:
+    """True if it is the same on all ranks of both sides: of one side, some may be in a later round."""
+    return len({counted[rank] for side in ranks for rank in side if rank in counted}) == 1
 
 
 def _within_communication(stack: Stack) -> frozenset[int]:
