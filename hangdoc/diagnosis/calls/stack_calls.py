@@ -69,7 +69,7 @@ def rounds_joined(history: GroupHistory, sources: Sources) -> GroupHistory:
     """
     calls = [tokens[0] for tokens in history.tokens.values()]
     if len({call.site for call in calls}) > 1:
-        return _library_calls_joined(history, calls)
+        return _left_loop_joined(_library_calls_joined(history, calls), calls, sources)
     if len({call.op for call in calls}) < 3:
         return history
     for outside in calls:
@@ -99,6 +99,41 @@ def _library_calls_joined(history: GroupHistory, calls: list[Token]) -> GroupHis
     return history
 
 
+def _left_loop_joined(history: GroupHistory, calls: list[Token], sources: Sources) -> GroupHistory:
+    """The history in which the ranks in one loop of the user's make one call, where the few others are at one line
+    further down, for which they have left it.
+
+    Example: in `while True: ⏎ batch = receive() ⏎ decode(batch)`, ranks 0 and 1 are in receive() and rank 2 in
+    decode(), and rank 3 is in the all_reduce after it → ranks 0, 1 and 2 make one call.
+    """
+    for site in dict.fromkeys(call.site for call in calls):
+        outside = [call for call in calls if call.site == site]
+        inside = [call for call in calls if call.site != site]
+        others = [call for call in inside if call.op != outside[0].op]
+        if len({call.op for call in inside}) < 2 or len(outside) >= len(inside):
+            continue
+        if set.intersection(*(_loops_left(sources, call.stack, outside[0].stack) for call in inside)):
+            return _joined(history, inside, usual=others, one_site=True)
+    return history
+
+
+def _loops_left(sources: Sources, stack: Stack, outside: Stack) -> set[tuple[str, tuple[int, str]]]:
+    """(file, place) of the loops that ``stack`` is in and ``outside``, further down in a function of both, is not."""
+    where = fork(stack, outside)
+    if where.within_function is None or where.within_function[1].line <= where.within_function[0].line:
+        return set()
+    found = set()
+    for frame in where.mine[where.common :]:
+        tree = sources.function(frame.file, frame.line)
+        loops = (
+            [g for g in guards(tree, frame.line) if g.kind == "loop" and not g.in_header] if tree is not None else []
+        )
+        if frame is where.within_function[0] and any(g.holds(where.within_function[1].line) for g in loops):
+            return set()  # it may be in the round before
+        found |= {(frame.file, loop.place) for loop in loops}
+    return found
+
+
 def _stages_joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
     """The history in which the ranks in one stage of a trainer's loop make one call, where the others are in another.
 
@@ -115,10 +150,14 @@ def _stages_joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
     return _joined(_joined(history, first), second)
 
 
-def _joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
-    """The history in which these ranks make the call that most of them make."""
-    usual = Counter(call.op for call in calls).most_common(1)[0][0]
-    joined = {call.rank: [replace(call, op=usual)] for call in calls}
+def _joined(
+    history: GroupHistory, calls: list[Token], *, usual: Sequence[Token] = (), one_site: bool = False
+) -> GroupHistory:
+    """The history in which these ranks make the call that most of them make, or most of the ``usual`` ones; with
+    ``one_site`` from one line as well."""
+    most = Counter(call.op for call in usual or calls).most_common(1)[0][0]
+    site = next(call.site for call in calls if call.op == most)
+    joined = {call.rank: [replace(call, op=most, site=site if one_site else call.site)] for call in calls}
     return replace(history, tokens={**history.tokens, **joined})
 
 
