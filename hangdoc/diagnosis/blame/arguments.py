@@ -13,7 +13,7 @@ from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, user_stack
-from hangdoc.diagnosis.source.message_calls import root_counts_rounds
+from hangdoc.diagnosis.source.message_calls import root_of_round
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.operations import operation
 
@@ -128,15 +128,18 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     for alike in at_one_line.values():
         roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
-        if len(set(values.values())) > 1 and not _by_round(case, alike):
+        if len(set(values.values())) > 1 and not _by_round(case, history, alike):
             return Disagreement("root", history, alike, values, _gone_on(history, values))
     return None
 
 
-def _by_round(case: Case, tokens: dict[int, Token]) -> bool:
+def _by_round(case: Case, history: GroupHistory, tokens: dict[int, Token]) -> bool:
+    """True if the root goes by the round that the rank is in. Where all are in the call, the loop's items may be in
+    another order."""
     frame = next(iter(user_stack(next(iter(tokens.values())).stack)), None)
     tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    return frame is not None and tree is not None and root_counts_rounds(tree, frame.line)
+    some = len(tokens) < len(history.members)
+    return frame is not None and tree is not None and root_of_round(tree, frame.line, of_items=some)
 
 
 def _gone_on(history: GroupHistory, values: dict[int, str]) -> str:

@@ -20,9 +20,15 @@ def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
     return given[0] if len(given) == 1 else None
 
 
-def root_counts_rounds(tree: ast.AST, line: int) -> bool:
+def root_of_round(tree: ast.AST, line: int, *, of_items: bool = False) -> bool:
     """True if the root of the call at the line is what counts the rounds of a loop around it, so that ranks with other
-    roots are in other rounds. Example: `for src in range(world): ⏎ dist.broadcast(x, src=src)`."""
+    roots are in other rounds; with ``of_items`` also where it is the loop's item, or a part of it.
+
+    Examples: `for src in range(world): ⏎ dist.broadcast(x, src=src)`; `for e in entries: ⏎ … src=e.owner`.
+    """
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and holds(node, line)]
     counted = {name for guard in guards(tree, line) if guard.kind == "loop" for name in guard.rounds}
+    counted |= {n.id for loop in loops if of_items for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, line))
-    return any(not counted.isdisjoint(names_in(peer_given(call, call.args))) for call in calls)
+    given = (name.partition(".")[0] for call in calls for name in names_in(peer_given(call, call.args)))
+    return not counted.isdisjoint(given)
