@@ -28,7 +28,8 @@ from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
 
 DOUBT = "that this condition parted the ranks is only known by what it left behind"
 _DEEPEST = 2
-"""Functions that the condition asks, and those that these name; chosen by hand."""
+"""Functions that the condition asks, and those that these name; names that it tests, and those of what sets these.
+Chosen by hand."""
 
 
 def with_traces(
@@ -188,16 +189,23 @@ def _is_linked(left: LeftBehind, own: set[str], words: set[str]) -> bool:
 
 
 def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:
-    """The names in the conditions at these lines, and in what sets those there."""
+    """The names in the conditions at these lines, and in what sets those there, two steps back.
+
+    Example: of `while start < len(tokens):`, with `hit = self.cache.longest(tokens)` and `start = hit.length`, also
+    'hit' and 'longest'.
+    """
     found: set[str] = set()
     for file, line in conditions:
         tree = sources.function(file, line)
         here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
         tests = [part for n in ast.walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]
         own = {word for test in tests for word in _names(test)}
-        plain = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
-        made = [value for name in plain for value in set_to(here, name).values() if value is not None]
-        found |= own.union(*map(_names, made))
+        read: list[ast.AST] = list(tests)
+        for _ in range(_DEEPEST):
+            plain = {n.id for part in read for n in ast.walk(part) if isinstance(n, ast.Name)}
+            read = [value for name in plain for value in set_to(here, name).values() if value is not None]
+            own = own.union(*map(_names, read))
+        found |= own
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.model.asked import answers_to
@@ -31,6 +32,55 @@ def is_over_fixed(sources: Sources, tree: ast.AST, line: int) -> bool:
         and isinstance(_unwrapped(loop.iter), ast.Attribute | ast.Name)
         and is_fixed(sources, loop.iter)
     )
+
+
+def is_over_written(sources: Sources, at: Place, line: int) -> bool:
+    """True if the `for` at that line, or a comprehension's, goes over what is written out wherever it comes from.
+
+    Example: `for prompt in [*questions[:2], *documents]:`, with `questions = [ask(i) for i in range(3)]` and `documents
+    = ["a", "b"]` in the same function, or in the only caller.
+    """
+    loops = [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == line]
+    loops += [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
+    return len(loops) == 1 and _is_written(sources, at, loops[0], _MOST_STEPS)
+
+
+def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> bool:
+    """True if as many items as the source shows are in the value, whichever rank runs it."""
+
+    def written(part: ast.expr) -> bool:
+        return _is_written(sources, at, part, steps)
+
+    if isinstance(value, ast.List | ast.Tuple):
+        return all(written(each.value) for each in value.elts if isinstance(each, ast.Starred))
+    if isinstance(value, ast.Set):
+        return all(map(_is_one, value.elts))
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return written(value.left) and written(value.right)
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.slice, ast.Slice) and _has_written_bounds(value.slice) and written(value.value)
+    if isinstance(value, ast.ListComp):
+        return all(not part.ifs and written(part.iter) for part in value.generators)
+    if isinstance(value, ast.Call) and dotted(value.func) == "range":
+        return all(map(_is_written_out, value.args))
+    if isinstance(value, ast.Call) and dotted(value.func) == "zip":
+        return bool(value.args) and all(_is_one(each) and written(each) for each in value.args)
+    kept = kept_by(value) if isinstance(value, ast.Call) else None
+    if kept is not None:
+        return written(kept)
+    found = settings(sources, at, value) if steps and isinstance(value, ast.Name | ast.Attribute) else []
+    return bool(found) and all(
+        each.value is not None
+        and each.part < 0
+        and each.how in ("set", "given")
+        and _is_written(sources, each.at, each.value, steps - 1)
+        for each in found
+    )
+
+
+def _has_written_bounds(part: ast.Slice) -> bool:
+    bounds = [each for each in (part.lower, part.upper, part.step) if each is not None]
+    return all(_is_written_out(each.operand if isinstance(each, ast.UnaryOp) else each) for each in bounds)
 
 
 def container_of(tree: ast.AST, line: int) -> str:

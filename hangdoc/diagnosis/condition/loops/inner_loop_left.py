@@ -29,17 +29,15 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.source.equal_counts import kept_by
+from hangdoc.diagnosis.source.equal_counts import is_over_written
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
 from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
-from hangdoc.diagnosis.source.settings import Place, place_of, settings
+from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import last_name
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
 
-_MOST_STEPS = 4
-"""Names that are followed to what they were set to; chosen by hand."""
 _MOST_CALLS = 256
 """Since the loop was left, looked through; chosen by hand."""
 
@@ -157,29 +155,10 @@ def _holds(outer: BranchPoint, inner: BranchPoint) -> bool:
 def _is_over_written(sources: Sources, loop: BranchPoint) -> bool:
     """True for a `for` without a way out, over a list or the like that is written out wherever it comes from."""
     at = place_of(sources, loop.file, loop.guard.line)
-    if at is None or way_out_guards(at.tree, loop.guard.line):
-        return False
-    lines = {loop.guard.line}
-    over = [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno in lines]
-    over += [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno in lines]
-    return len(over) == 1 and _is_written(sources, at, over[0], _MOST_STEPS)
-
-
-def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> bool:
-    if isinstance(value, ast.List | ast.Tuple | ast.Set):
-        return not any(isinstance(each, ast.Starred) for each in value.elts)
-    if isinstance(value, ast.Call) and dotted(value.func) == "range":
-        return all(isinstance(each, ast.Constant) for each in value.args)
-    kept = kept_by(value) if isinstance(value, ast.Call) else None
-    if kept is not None:
-        return _is_written(sources, at, kept, steps)
-    found = settings(sources, at, value) if steps and isinstance(value, ast.Name | ast.Attribute) else []
-    return bool(found) and all(
-        each.value is not None
-        and each.part < 0
-        and each.how in ("set", "given")
-        and _is_written(sources, each.at, each.value, steps - 1)
-        for each in found
+    return (
+        at is not None
+        and not way_out_guards(at.tree, loop.guard.line)
+        and is_over_written(sources, at, loop.guard.line)
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 from made_calls import Made, made_calls
 
 from hangdoc.diagnosis import diagnose
-from hangdoc.diagnosis.source.equal_counts import is_over_fixed
+from hangdoc.diagnosis.source.equal_counts import is_over_fixed, is_over_written
+from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
@@ -111,3 +112,43 @@ def test_lists_of_two_lengths_do_not_let_the_condition_in_the_loop_decide() -> N
     found = diagnose(made_calls(one, {rank: [call, call if rank < 3 else past] for rank in range(4)}))
     assert found.cause is not None
     assert found.cause.code == "HD101"
+
+
+def is_written(over: str, before: str = "", more: str = "") -> bool:
+    text = f"def main():\n    {before}\n    for each in {over}:\n        call(each)\n\n{more}"
+    sources = Sources((SourceText("/home/me/train.py", "<module>", 1, text),))
+    at = place_of(sources, "/home/me/train.py", 3)
+    assert at is not None
+    return is_over_written(sources, at, 3)
+
+
+@pytest.mark.parametrize(
+    ("over", "before"),
+    [
+        ("[a, b]", "pass"),
+        ("[*asked[:2], *texts, asked[2]]", "asked = [ask(i) for i in range(3)]; texts = ['a', 'b']"),
+        ("known + [rank]", "known = list(range(4))"),
+        ("zip(known, range(2))", "known = [a, b]"),
+        ("enumerate(known[-2:])", "known = [a, b, c]"),
+    ],
+)
+def test_as_many_as_the_source_shows(over: str, before: str) -> None:
+    assert is_written(over, before)
+
+
+@pytest.mark.parametrize(
+    ("over", "before"),
+    [
+        ("[*rows, a]", "rows = load()"),
+        ("known[:rank]", "known = [a, b]"),
+        ("[x for x in known if x]", "known = [a, b]"),
+        ("{*known}", "known = [a, b]"),
+        ("known + rows", "known = [a]; rows = load()"),
+        ("zip(*known)", "known = [a, b]"),
+        ("zip(known, rows)", "known = [a, b]; rows = load()"),
+        ("known", "known = [a, b]; known.append(c)"),
+        ("range(rank)", "pass"),
+    ],
+)
+def test_as_many_as_only_the_rank_knows(over: str, before: str) -> None:
+    assert not is_written(over, before)
