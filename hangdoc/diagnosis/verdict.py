@@ -48,13 +48,14 @@ from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
+from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.writing import Writer
 
 
@@ -127,7 +128,7 @@ def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
         return None
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, _UNSEEN_JOB, writer)
-    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
+    if all(ended_well(case.ranks[rank]) for rank in case.seen):
         verdict = "All ranks have ended; their launcher is still up."
         return replace(_nobody(job), outcome=Outcome.HEALTHY, verdict=verdict)
     return None
@@ -141,12 +142,7 @@ def _ended_if_all_ranks_have(job: JobSnapshot) -> JobSnapshot:
     """
     if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
         return job
-    return job if all(map(_ended_well, job.ranks)) else replace(job, ended=True)
-
-
-def _ended_well(rank: RankSnapshot) -> bool:
-    end = rank.exit
-    return end is not None and not end.status and not end.signal and not end.exception
+    return job if all(map(ended_well, job.ranks)) else replace(job, ended=True)
 
 
 def _nobody(job: JobSnapshot) -> Diagnosis:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.divergences import decide
-from hangdoc.diagnosis.blame.missing_or_extra import is_further_on
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, is_further_on, made_later
+from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
@@ -24,6 +24,7 @@ from hangdoc.diagnosis.calls.stack_calls import (
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import branch_points_of
+from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.condition.stack_comparison import is_ahead, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged

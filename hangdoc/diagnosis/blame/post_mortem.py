@@ -10,7 +10,8 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, argume
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.precedent import blame_of
-from hangdoc.diagnosis.calls.history import distinct
+from hangdoc.diagnosis.calls.history import END, distinct
+from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, EndedMeanwhile, Explanation, Gone, Nothing, Refused
 from hangdoc.diagnosis.frames.names import names
@@ -64,8 +65,22 @@ def _differed(case: Case) -> Blame[Explanation] | None:
         return blame_of(differing)
     diverged = blame(case)
     if isinstance(diverged.found, Diverged):
-        return diverged
+        return replace(diverged, found=_with_its_own_call(case, diverged.found))
     return blame_of(differing) if differing is not None else None
+
+
+def _with_its_own_call(case: Case, found: Diverged) -> Diverged:
+    """``found``; where the others' end is missing on the culprits, the call that these made instead is one too many:
+    they failed in it because the others had come to their end.
+
+    Example: rank 2 goes round a loop once more, in a call that ranks 0 and 1, which ended with status 0, never made.
+    """
+    gap = found.gap
+    if gap is None or gap.kind != "insert" or gap.token.op != END or gap.mine is None or gap.mine.op == END:
+        return found
+    own = replace(gap, kind="delete", token=gap.mine)
+    alignment = replace(found.alignment, gaps=(own, *found.alignment.gaps[1:]))
+    return replace(found, alignment=alignment, branch_points=tuple(branch_points_of(case, alignment)))
 
 
 def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:

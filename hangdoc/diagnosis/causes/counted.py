@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.syntax import last_name, text_of
 from hangdoc.model.message import Joined, Message, Values
 
@@ -50,9 +50,20 @@ def agreed_count(loop: str) -> str:
             return (
                 f"let all ranks agree on `{text_of(bounds)}` before the loop (broadcast it, or all_reduce the minimum)"
             )
+    elif over is not None and _gives_keys(over):
+        return (
+            "let all ranks go over the same keys: gather those of all ranks first (all_gather_object), and make the "
+            "call with something empty where a rank has none"
+        )
     elif over is not None:
         return f"let all ranks agree before the loop on how many items `{text_of(over)}` has (all_reduce the minimum)"
     return "give every rank the same number of rounds (agree on the count before the loop)"
+
+
+def _gives_keys(over: ast.expr) -> bool:
+    """True for `table.items()`, `sorted(set(kinds))` and `groupby(rows, key)`: what has an item for each key."""
+    over = over.args[0] if isinstance(over, ast.Call) and last_name(over.func) == "sorted" and over.args else over
+    return isinstance(over, ast.Call) and last_name(over.func) in names("gives_keys")
 
 
 def item_bound(loop: str) -> ast.expr | None:

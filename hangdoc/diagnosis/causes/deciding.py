@@ -250,7 +250,10 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[An
     alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
     found = with_settings(case.sources, file, line, found, alike.__contains__)
     unordered = unordered_at(case.sources, file, line)
-    return found if unordered is None else [unordered, *found]
+    if unordered is None:
+        return found
+    made = {(each.file, each.line) for each in unordered.tests}
+    return [unordered, *(each for each in found if not made.issuperset((t.file, t.line) for t in each.tests))]
 
 
 def chosen_without_order(case: Case, stack: Stack) -> tuple[Message, Condition | None]:

@@ -43,6 +43,7 @@ from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
 _NOT_SEEN = "the condition that decided it could not be seen"
+_SAME_ITEMS = "let that loop go over the same items in the same order on every rank"
 NOT_SEEN_FILLED = "what it was filled with was not seen"
 """The doubt of a finding that says ``filled_unevenly``."""
 
@@ -106,15 +107,15 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         if blame.alternatives
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else "")),
-        _fix(case, blame, gap),
+        chosen[2] if chosen else _fix(case, blame, gap),
         doubt_about_call(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
         chosen[1] if chosen else None,
     )
 
 
-def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Message, Condition] | None:
-    """What chose the function that one side alone ran, or the items of a loop that called them, and where to look;
-    None where a condition between the two calls was found."""
+def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Message, Condition, str] | None:
+    """What chose the function that one side alone ran, or the items of a loop that called them, where to look, and what
+    to do; None where a condition between the two calls was found."""
     if blame.found.branch_points or gap.mine is None or gap.theirs is None:
         return None
     if _called_otherwise(case, blame, gap):
@@ -129,7 +130,7 @@ def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Mes
         return None
     loop, chosen = others
     goes: Message = [loop, " may go over other items, or in another order, on ", ranks[0], " than on ", ranks[1]]
-    return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0]
+    return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0], _SAME_ITEMS
 
 
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
@@ -241,6 +242,8 @@ def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> lis
 
 
 def _issued(token: Token) -> Message:
+    if token.op == END:
+        return "had come to the end of the program"
     if is_awaited(token):
         return ["what is waited for at ", line_of(token.frame)]
     where: Message = [" from ", line_of(token.frame)] if token.frame is not None else f" in thread {token.thread}"
@@ -253,6 +256,15 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     call = gap.theirs.op if skipped and gap.theirs is not None and gap.theirs.op != END else gap.token.op
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
+    if point is not None and point.guard.kind == "match" and not is_awaited(gap.token):
+        return [
+            "let all ranks take the same `case` there (agree on what is matched), or call ",
+            the_call,
+            " outside of it",
+        ]
+    if point is not None and point.guard.condition.startswith("for ") and not is_awaited(gap.token):
+        loop = point.guard.condition.removesuffix(":")
+        return [f"let `{loop}` go over the same items on every rank, or call ", the_call, " outside of it"]
     if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
         if is_awaited(gap.token):
             return ["make the call that is waited for at ", line, " on every rank of the group, or on none"]

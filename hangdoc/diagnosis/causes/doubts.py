@@ -21,6 +21,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.loops import ends_alike
 
 
 # One branch for each thing that would look the same, the likeliest first.
@@ -91,6 +92,8 @@ def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
         return "which method the others ran was not seen"
     if _may_run_another_function(case, blame.found.gap, first):
         return "which function the others ran there was not seen"
+    if _asks_its_items(case, first):
+        return "fewer items to ask look the same"
     if _comes_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"
     if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
@@ -124,6 +127,13 @@ def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -
         if any(case.ran.has(others.rank, file, line) for file, line in namesakes):
             return True
     return found is not None and case.ran.has(others.rank, found.caller.file, found.caller.line or 0) is not False
+
+
+def _asks_its_items(case: Case, first: BranchPoint) -> bool:
+    """True for `any(tripped(m) for m in self.monitors)` and `all(…)` over what may be longer on one rank."""
+    tree = case.sources.function(first.file, first.guard.line)
+    asked = first.guard.kind == "expression" and first.guard.condition.startswith(("any(", "all("))
+    return asked and not first.differs and tree is not None and not ends_alike(tree, first.guard.line)
 
 
 def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:

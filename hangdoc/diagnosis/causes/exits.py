@@ -244,7 +244,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
     if not blame.culprits or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}:
         return None
-    if _had_diverged(blame):
+    if _had_diverged(blame) or _made_a_call_more(blame):
         return None
     rank = case.ranks[blame.culprits[0]]
     failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
@@ -265,7 +265,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
-        "mend the failure of that rank; the others only wait for it"
+        _mend(blame, others_of(case, blame))
         if failed
         else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
         "a flag) before any of them ends"
@@ -273,6 +273,11 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
         else "let every rank run to the same end: no early return or exit before the last collective",
         decided_at=handler or early,
     )
+
+
+def _mend(blame: Blame[Explanation], others: tuple[int, ...]) -> str:
+    which = "that rank" if len(blame.culprits) == 1 else "those ranks" if others else "every rank"
+    return f"mend the failure of {which}" + ("; the others only wait for it" if others else "")
 
 
 def _caught_by(case: Case, blame: Blame[Explanation]) -> Condition | None:
@@ -371,6 +376,12 @@ def _had_diverged(blame: Blame[Explanation]) -> bool:
     calls = (gap.mine, gap.theirs) if gap is not None else ()
     sides = [token for token in calls if token is not None and token.op != END]
     return len(sides) == 2 and sides[0].site != sides[1].site
+
+
+def _made_a_call_more(blame: Blame[Explanation]) -> bool:
+    """True if the culprits' own call is the divergence, where the others had come to their end."""
+    gap = blame.diverged.gap if blame.diverged is not None else None
+    return gap is not None and gap.kind == "delete" and gap.token.op != END and gap.theirs is not None
 
 
 def _raised_at(case: Case, rank: int) -> Frame | None:

@@ -64,9 +64,13 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _where_to_look(case) if blame.found.came_before else "",
             answer if under else "",
         ],
-        FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
+        FIX_QUIET
+        if point is not None and point.quiet
+        else [_how_to_fix(blame, gap), cure]
+        if under or finding.decided_at is None
+        else finding.fix,
         _UNSEEN_ANSWER if under else finding.doubt,
-        under[0] if under else None,
+        under[0] if under else finding.decided_at,
     )
 
 

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, order_of_items, word_for
+from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -265,10 +266,10 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
-    if gap.mine.op == gap.theirs.op:
+    others, unordered = others_of(case, blame), _items_unordered(case, blame, gap)
+    if gap.mine.op == gap.theirs.op and (unordered is None or lines_of(gap.mine.site) == lines_of(gap.theirs.site)):
         return None
-    others = others_of(case, blame)
-    loop = _items_differ(case, blame, gap)
+    loop = unordered or _items_differ(case, blame, gap)
     if loop is None and (point is None or not point.both_arms) and not _at_one_line(case, gap):
         return None
     culprits = blame.culprits
@@ -314,6 +315,15 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | N
         caller, tree = a, case.sources.function(a.file, a.line)
         found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
     return Condition(found[1], caller.file, found[0]) if found is not None else None
+
+
+def _items_unordered(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | None:
+    """The loop in which both sides are, if its items choose what is called, and it goes over what has another order in
+    each process. Example: `for kind in wanted & known: ⏎ MEASURES[kind](table)`, of two sets."""
+    if gap.mine is None or gap.theirs is None or blame.found.branch_point is not None:
+        return None
+    mine, theirs = (item_of_unordered(case.sources, token.stack) for token in (gap.mine, gap.theirs))
+    return mine.loop if mine is not None and theirs is not None and mine.loop == theirs.loop else None
 
 
 def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:

@@ -23,7 +23,7 @@ from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
-from hangdoc.diagnosis.frames.landmarks import is_implicit
+from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
@@ -118,7 +118,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 loop,
                 bool(out),
                 bool(out) and surely_left(case, loop, (left, inside)),
-                is_implicit(gap.token.stack),
+                has_role(gap.token.stack, Role.BACKWARD),
                 counting,
             ),
             other.fix,
@@ -290,10 +290,9 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(
-    loop: BranchPoint, left: bool, surely: bool, by_library: bool, counting: CountingLoop | None
-) -> Message:
-    """What gives all ranks the same rounds. Of a loop that was ``surely`` left, equal data would not."""
+def _fix_rounds(loop: BranchPoint, left: bool, surely: bool, trains: bool, counting: CountingLoop | None) -> Message:
+    """What gives all ranks the same rounds. Of a loop that was ``surely`` left, equal data would not. ``trains``: what
+    it calls are DDP's reductions of gradients, which Join answers for a rank that has no more data."""
     if counting is not None:
         both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
         return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
@@ -302,7 +301,7 @@ def _fix_rounds(
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if surely or loop.guard.condition.startswith("while "):
         return stop
-    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
+    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if trains else ""
     return f"{stop + ', or ' if left else ''}{agreed_count(loop.guard.condition)}{join}"
 
 

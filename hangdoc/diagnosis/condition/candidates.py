@@ -64,13 +64,21 @@ _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
 def diverging_guards(
-    sources: Sources, values: Values, sides: tuple[Stack, Stack], ranks: SideRanks, *, now: bool = False
+    sources: Sources,
+    values: Values,
+    sides: tuple[Stack, Stack],
+    ranks: SideRanks,
+    *,
+    now: bool = False,
+    ended: bool = False,
 ) -> list[BranchPoint]:
     """The guards at which the sides can have diverged, the likeliest first.
 
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. ``now``: both
-    are there now, as their values are. Example: side 0 in `if rank == 0: save()`, side 1 at the barrier after it → the
-    `if`, whose ``guarded`` side is 0.
+    are there now, as their values are. ``ended``: side 1 has come to the end of its program, and so has left every loop
+    that side 0 is in.
+
+    Example: side 0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
     where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, within_one_function(sources, where)
@@ -87,7 +95,8 @@ def diverging_guards(
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
-        passed = has_returned(sources, other, way, at)
+        calling = callees_of(sides[1 - side])[id(other[at - 1])][0] if 0 < at == len(other) else frozenset()
+        passed = has_returned(sources, other, way, at, calling) or (ended and side == 0)
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
             if now and one_round and _is_still_to_come(sources, way[at], other[at], callees):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
@@ -22,7 +22,7 @@ from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_functio
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
-from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round
+from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round, retried
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
@@ -38,6 +38,7 @@ from hangdoc.diagnosis.condition.possible import (
     is_possible,
     went_to_lookup,
 )
+from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.condition.scored import tests_item
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, by_what_ran, decided
 from hangdoc.diagnosis.condition.told import by_what_was_written
@@ -46,6 +47,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.model.process import Stack
 
 _MOST_CONDITIONS = 3
@@ -72,7 +74,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     waiting = _is_there_now(case, gap.mine) and _is_there_now(case, gap.theirs)
-    found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting)
+    ended = gap.theirs is not None and gap.theirs.op == END and all(ended_well(case.ranks[rank]) for rank in ranks[1])
+    found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting, ended=ended)
     state = chosen_before(case.sources, sides)
     if state is not None and not any(p.rank_like or p.differs for p in found):
         return [state]
@@ -83,6 +86,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
+    elif not possible and _began_again(case, gap):
+        possible = retried(case.sources, sides)
     if alignment.history.inferred:
         now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
         possible = _other_arm_first(case, possible, sides[0], now.stack if now is not None else sides[1])
@@ -229,17 +234,39 @@ def _with_last_round(
     that loop.
     """
     earlier = guards_of_last_round(case.sources, sides)
-    left = [p for p in earlier if p.uneven and _had_been_in_loop(case, gap, p, ranks)]
+    ahead = not possible and _is_ahead(case, gap, ranks)
+    left = [p for p in earlier if p.uneven and (ahead or _had_been_in_loop(case, gap))]
+    left = [p for p in left if can_explain(case, gap, p, ranks)]
     possible = sorted(possible + left, key=lambda p: -p.score)
     return possible or caught_outside(case.sources, sides) or [p for p in earlier if not p.uneven]
 
 
-def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks) -> bool:
+def _began_again(case: Case, gap: Gap) -> bool:
+    """True if the culprits' extra call is one that they had made just before, or one before that in its function: they
+    have started the function anew. Example: publish() makes the calls at 1 and at 2, and they called 1 and then 1."""
+    before = _previous(case, gap.mine)
+    ways = [user_stack(token.stack) for token in (gap.mine, before) if token is not None]
+    if len(ways) < 2 or not all(ways):
+        return False
+    (now, *outer), (last, *others) = ways
+    same = [(f.file, f.line) for f in outer] == [(f.file, f.line) for f in others]
+    return same and (now.file, now.function) == (last.file, last.function) and (now.line or 0) <= (last.line or 0)
+
+
+def _is_ahead(case: Case, gap: Gap, ranks: SideRanks) -> bool:
+    """True if no call was recorded, and what counts the rounds shows all culprits in a later one than all others."""
+    if case.has_history or gap.mine is None or gap.theirs is None:
+        return False
+    mine, theirs = ([replace(t, rank=r) for r in side] for t, side in zip((gap.mine, gap.theirs), ranks, strict=True))
+    return is_further_on(case, mine, theirs)
+
+
+def _had_been_in_loop(case: Case, gap: Gap) -> bool:
     """True if the culprits made their previous call at the others' line, so that they left the loop after that."""
     before = _previous(case, gap.mine)
     if before is None or gap.theirs is None:
         return False
-    return lines_of(before.site) == lines_of(gap.theirs.site) and can_explain(case, gap, loop, ranks)
+    return lines_of(before.site) == lines_of(gap.theirs.site)
 
 
 def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:

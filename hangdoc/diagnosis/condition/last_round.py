@@ -34,6 +34,24 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchP
     return found[:1]
 
 
+def retried(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
+    """That try, or one around both sides' lines, where nothing but an exception makes it run again: what led side 0 to
+    the start of it.
+
+    Example: `for attempt in range(3): ⏎ try: ⏎ return publish() ⏎ except OSError: ⏎ wait()` → the `try:`.
+    """
+    where = fork(*sides, frames_of=partial(readable, sources))
+    diverged = within_one_function(sources, where)
+    if diverged is not None and diverged[0].line < diverged[1].line:
+        around = [g for g in guards_of(sources, diverged[1], callees_of(sides[1])) if g.holds(diverged[0].line)]
+        tried = next((g for g in reversed(around) if g.is_tried), None)
+        if tried is not None and _tries_again(sources, diverged[1], tried):
+            return [branch_point(tried, diverged[1], 1, TRY_BODY, level=where.common)]
+    found = caught_outside(sources, sides)
+    lines = [frame for frame in sides[1] for p in found if frame.file == p.file and p.guard.holds(frame.line or 0)]
+    return found if any(_tries_again(sources, frame, found[0].guard) for frame in lines) else []
+
+
 def _tries_again(sources: Sources, frame: Frame, tried: Guard) -> bool:
     tree = sources.function(frame.file, frame.line)
     return tree is not None and tries_again(tree, tried.line)

@@ -164,14 +164,16 @@ def _makes_items(sources: Sources, frame: Frame) -> bool:
     return tree is not None and is_generator(tree, frame.line)
 
 
-def has_returned(sources: Sources, chain: Stack, other: Stack, at: int) -> bool:
+def has_returned(sources: Sources, chain: Stack, other: Stack, at: int, calling: frozenset[str] = frozenset()) -> bool:
     """True if ``chain`` is in a call that is made only after the call that ``other`` is in has returned.
 
-    Both are user frames, outermost first, and equal up to ``at``. Example: for `outer(inner())`, with ``chain`` in
-    outer and ``other`` in inner → True.
+    Both are user frames, outermost first, and equal up to ``at``; ``calling``: the names of a library's functions that
+    the last frame of ``chain`` calls. Examples: for `outer(inner())`, with ``chain`` in outer and ``other`` in inner →
+    True; for `dist.all_gather_object(counts, fit(model))`, with ``other`` in fit → True.
     """
-    if not at or at >= min(len(chain), len(other)):
+    if not at or at >= len(other):
         return False
     tree = sources.function(chain[at - 1].file, chain[at - 1].line)
-    names = [plain(frame.function).rsplit(".", 1)[-1] for frame in (other[at], chain[at])]
-    return tree is not None and evaluated_before(tree, chain[at - 1].line, *names)
+    names = {plain(chain[at].function).rsplit(".", 1)[-1]} if at < len(chain) else calling
+    inner = plain(other[at].function).rsplit(".", 1)[-1]
+    return tree is not None and any(evaluated_before(tree, chain[at - 1].line, inner, outer) for outer in names)

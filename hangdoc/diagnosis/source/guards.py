@@ -357,23 +357,26 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
     chosen = chosen or {n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in called and holds(n, line)}
     reached = chosen or {*calls}
     found = []
+    asked: set[ast.AST] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
             found += _around_arm(node, reached, depth)
         elif isinstance(node, ast.BoolOp):
             found += _before_operand(node, reached, depth)
-        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) and node not in asked:
             found += _in_comprehension(node, reached, depth)
-        elif isinstance(node, ast.Call):
-            found += _asked_of_each(node, reached, depth)
+        elif isinstance(node, ast.Call) and (ends := _asked_of_each(node, reached, depth)):
+            found += ends
+            asked.add(node.args[0])  # an answer ends it before its last item, which is not what it goes over
     return found
 
 
 def _only_hands_on(call: ast.Call) -> bool:
     """True for a call that never communicates itself: `len(x)`, the `.item()` of `m.compute().item()`, the `.items()`
-    that a comprehension goes over."""
+    that a comprehension goes over, `x.new_zeros(3)` beside `self.tower(x)`."""
     name = last_name(call.func)
-    return dotted(call.func) in names("makes_a_value") or name in names("gives_items") or name in names("reads_values")
+    quiet = any(name in names(each) for each in ("gives_items", "reads_values", "makes_like"))
+    return quiet or dotted(call.func) in names("makes_a_value")
 
 
 def _asked_of_each(node: ast.Call, calls: set[ast.AST], depth: int) -> list[Guard]:

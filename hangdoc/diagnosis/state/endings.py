@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.process import ProcessExit, Raised
+from hangdoc.model.snapshot import RankSnapshot
 
 _LONGEST = 240
 """Characters of an exception's own text in a report; chosen by hand: two or three lines."""
@@ -49,6 +50,12 @@ def own_words(raised: Raised) -> str:
         return ""
     said = lines[-1] if any("Traceback (most recent call last)" in line for line in lines) else lines[0]
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+
+
+def ended_well(rank: RankSnapshot) -> bool:
+    """True if its process has ended by itself, with status 0 and without an exception."""
+    end = rank.exit
+    return end is not None and not end.status and not end.signal and not end.exception
 
 
 def is_echo(end: ProcessExit) -> bool:
