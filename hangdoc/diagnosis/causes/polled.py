@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.files import Asked, asking, makes_file, polling_loop
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -17,6 +18,8 @@ _MOST_STEPS = 3
 """Names and functions that something is made of, one by way of the other; chosen by hand."""
 _ENDED_BY = {"asks_store": "fills_store", "asks_files": "makes_file"}
 """What a polling loop calls → what ends it."""
+_FILES = ("open", *names("writes_file"))
+"""What makes a file as well, in one of several ways to call it."""
 
 
 def made_elsewhere(sources: Sources, stack: Stack) -> tuple[Frame, list[Condition]] | None:
@@ -30,22 +33,22 @@ def made_elsewhere(sources: Sources, stack: Stack) -> tuple[Frame, list[Conditio
     tree = sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
-    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, where.line)]
-    inner = max(loops, key=lambda node: node.lineno, default=None)
+    inner = polling_loop(tree, where.line)
     for asked, ending in _ENDED_BY.items():
         function = enclosing_function(tree, where.line)
-        asking = list(_asking(sources, inner, function, names(asked))) if inner is not None else []
-        stores = {_object(call) for call, _, _ in asking}
-        if inner is None or not asking:
+        asks = list(asking(sources, inner, function, names(asked))) if inner is not None else []
+        stores = {_object(call) for call, _, _ in asks}
+        if inner is None or not asks:
             continue
         calls = [
             each
-            for each in sources.user_calls(*names(ending))
-            if not (each.file == where.file and inner.lineno <= each.call.lineno and holds(function, each.call.lineno))
+            for each in sources.user_calls(*names(ending), *(_FILES if asked == "asks_files" else ()))
+            if (asked != "asks_files" or makes_file(each.call, each.function))
+            and not (each.file == where.file and inner.lineno <= each.call.lineno and holds(function, each.call.lineno))
             and not _only_asks(each)
             and (asked == "asks_files" or _object(each.call) in stores)
         ]
-        at = _meant(sources, asking, calls)
+        at = _meant(sources, asks, calls)
         if at is not None:
             deciding = [c for c in conditions_of_call(sources, at, stack) if may_differ(sources, at, c)]
             return (at, deciding) if deciding else None
@@ -76,30 +79,7 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     return next(iter(found.items())) if len(found) == 1 else None
 
 
-_Asked = tuple[ast.Call, ast.AST, ast.AST]
-"""A call that asks whether something is there, the expression that it is part of, and the function around it."""
-
-
-def _asking(sources: Sources, loop: ast.AST, function: ast.AST, called: Collection[str]) -> Iterator[_Asked]:
-    """The calls of these names in the loop, or in a function that it calls."""
-    found = list(_calls_with_text(loop, function, called))
-    yield from found
-    for name in {} if found else dict.fromkeys(last_name(n.func) for n in ast.walk(loop) if isinstance(n, ast.Call)):
-        bodies = sources.user_definitions(name)
-        if len(bodies) == 1:
-            yield from _calls_with_text(bodies[0][1], bodies[0][1], called)
-
-
-def _calls_with_text(body: ast.AST, function: ast.AST, called: Collection[str]) -> Iterator[_Asked]:
-    for node in ast.walk(body):
-        whole = getattr(node, "test", node) if isinstance(node, ast.If | ast.While) else node
-        if isinstance(whole, ast.expr | ast.Assign | ast.Return) and (whole is not node or isinstance(node, ast.stmt)):
-            for call in ast.walk(whole):
-                if isinstance(call, ast.Call) and last_name(call.func) in called:
-                    yield call, whole, function
-
-
-def _meant(sources: Sources, asking: list[_Asked], calls: list[UserCall]) -> Frame | None:
+def _meant(sources: Sources, asks: list[Asked], calls: list[UserCall]) -> Frame | None:
     """The line of the only call that can make it; else of the only one that makes a mark, a file with nothing in it;
     else of the one that has most names in common with what is asked for."""
     places: dict[Frame, set[str]] = {}
@@ -107,7 +87,7 @@ def _meant(sources: Sources, asking: list[_Asked], calls: list[UserCall]) -> Fra
         at = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
         places.setdefault(at, set()).update(_parts(sources, each.call, each.function))
     marks = [at for at, parts in places.items() if parts.intersection(names("makes_mark"))]
-    wanted = {name for _, whole, function in asking for name in _parts(sources, whole, function)}
+    wanted = {name for _, whole, function in asks for name in _parts(sources, whole, function)}
     shared = {at: len(wanted & parts) for at, parts in places.items()}
     best = [at for at, count in shared.items() if count and count == max(shared.values())]
     return next((one[0] for one in (list(places), marks, best) if len(one) == 1), None)
