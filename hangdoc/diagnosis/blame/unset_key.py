@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
-from hangdoc.diagnosis.source.files import files_made, polls_for_file
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
@@ -22,7 +21,7 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence
+from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -61,8 +60,6 @@ class KeyOfTheOtherArm(Explanation):
     waiting: tuple[int, ...]
     set_at: Frame
     test: Condition
-    of_files: bool = False
-    """They poll for a file, and the other arm leads to the line that makes it."""
 
 
 def unset_key(case: Case) -> Blame[UnsetKey] | None:
@@ -137,46 +134,30 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
     publish() calls `store.set(…)`; rank 2 is in the all_reduce after that → rank 2.
     """
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    polling = () if waiting else tuple(r for r in sorted(case.activities) if _polls_for_file(case, r))
-    waiting = waiting or polling
     others = tuple(sorted(set(case.activities) - set(waiting)))
     if not waiting or not others or case.hidden or not all(_is_past(case, rank) for rank in others):
         return None
     stacks = [case.activities[rank].stack for rank in waiting]
     if len({lines_of(site_of(stack)) for stack in stacks}) > 1:
         return None
-    past = [is_past(case.sources, case.activities[rank].stack, stacks[0]) == "certainly" for rank in others]
-    if not all(past) and not (polling and all(_is_a_round_on(case, rank, polling) for rank in others)):
+    if any(is_past(case.sources, case.activities[rank].stack, stacks[0]) != "certainly" for rank in others):
         return None
-    made = files_made if polling else store_sets
-    found = next((each for frame in user_stack(stacks[0]) if (each := _other_arm(case.sources, frame, made))), None)
+    found = next(
+        (each for frame in user_stack(stacks[0]) if (each := other_arm(case.sources, frame, store_sets))), None
+    )
     if found is None:
         return None
     awaited = {key for rank in waiting for key in _awaited(case, rank)}
-    explained = KeyOfTheOtherArm(next(iter(awaited)) if len(awaited) == 1 else "", waiting, *found, bool(polling))
-    way = "made" if polling else "set"
-    sure = f"{ranks_text(others)} alone went the way on which it is {way}, as far as the source shows"
-    # A process that is none of the job's may make a file.
-    return Blame(explained, others, proved=not polling, confidence=Confidence.LIKELY, sure=sure)
+    explained = KeyOfTheOtherArm(next(iter(awaited)) if len(awaited) == 1 else "", waiting, *found)
+    sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
+    return Blame(explained, others, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _polls_for_file(case: Case, rank: int) -> bool:
-    where = case.activities[rank].where
-    asleep = case.activities[rank].kind == ActivityKind.SLEEPING
-    return asleep and where is not None and polls_for_file(case.sources, where)
+Lines = Callable[[ast.AST], list[int]]
+"""The lines of a statement that do something: that set a key of a store, that make a file."""
 
 
-def _is_a_round_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
-    """True if the rank waits in a call for those that poll, and one loop leads to both: they have not come to it."""
-    activity, other = case.activities[rank], case.activities[polling[0]]
-    waits = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(polling))
-    return waits and in_one_loop(case.sources, activity.stack, other.stack)
-
-
-_Lines = Callable[[ast.AST], list[int]]
-
-
-def _other_arm(sources: Sources, frame: Frame, sets: _Lines) -> tuple[Frame, Condition] | None:
+def other_arm(sources: Sources, frame: Frame, sets: Lines) -> tuple[Frame, Condition] | None:
     """(the line that ``sets`` what is waited for, the condition) where the other arm of a condition around the frame's
     line leads to such a line; None where none does."""
     tree = sources.function(frame.file, frame.line)
@@ -185,33 +166,13 @@ def _other_arm(sources: Sources, frame: Frame, sets: _Lines) -> tuple[Frame, Con
     for node in sorted(tests, key=lambda each: -each.lineno):
         arm = node.body if any(holds(each, frame.line) for each in node.orelse) else node.orelse
         for each in arm:
-            line = _line_that_sets(sources, frame.file, each, sets, _DEEPEST)
+            line = line_that_sets(sources, frame.file, each, sets)
             if line is not None:
                 return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
-    return _of_one_rank_before(sources, frame, sets) if tree is not None and sets is files_made else None
-
-
-def _of_one_rank_before(sources: Sources, frame: Frame, sets: _Lines) -> tuple[Frame, Condition] | None:
-    """The same of a test of the rank further up in the frame's function, whose suite leads to such a line.
-
-    Example: `if rank == 0: ⏎ pack(shards) ⏎ wait_for(shards)` → the line of pack() that makes it, and the `if`.
-    """
-    tree = sources.function(frame.file, frame.line)
-    here = enclosing_function(tree, frame.line) if tree is not None else None
-    tests = (
-        [n for n in ast.walk(here) if isinstance(n, ast.If) and not holds(n, frame.line)] if here is not None else []
-    )
-    for node in sorted((n for n in tests if n.lineno < frame.line), key=lambda each: -each.lineno):
-        if not pattern("rank_word").search(text_of(node.test)):
-            continue
-        lines = (_line_that_sets(sources, frame.file, each, sets, _DEEPEST) for each in node.body)
-        line = next((each for each in lines if each is not None), None)
-        if line is not None:
-            return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
     return None
 
 
-def _line_that_sets(sources: Sources, file: str, node: ast.AST, sets: _Lines, deep: int) -> Frame | None:
+def line_that_sets(sources: Sources, file: str, node: ast.AST, sets: Lines, deep: int = _DEEPEST) -> Frame | None:
     """The line that ``sets`` it, in the statement or in a function of the program that it calls."""
     own = sets(node)
     if own:
@@ -219,7 +180,7 @@ def _line_that_sets(sources: Sources, file: str, node: ast.AST, sets: _Lines, de
     called = [last_name(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)] if deep else []
     for name in called:
         found = sources.user_definitions(name)
-        if len(found) == 1 and (line := _line_that_sets(sources, *found[0], sets, deep - 1)) is not None:
+        if len(found) == 1 and (line := line_that_sets(sources, *found[0], sets, deep - 1)) is not None:
             return Frame(line.file, line.line, line.function or name)
     return None
 

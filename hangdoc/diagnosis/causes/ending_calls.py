@@ -25,6 +25,7 @@ from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.awaits import only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.locks import lets_go
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name, text_of
@@ -123,6 +124,8 @@ def ending_condition(
     own, below = user_stack(stack), below_user(stack)
     if not method and below and below[-1].file.endswith((*names("waits_for_threads_file"), *names("future_file"))):
         method = plain(below[-1].function)
+    if not method and own and not below and not lets_go(own[0], sources):
+        method = "acquire"  # a lock's own method has no frame; what is taken and let go in one function is no signal
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
     if method == "result":
         awaited = only_await(sources, own[0]) if own else None

@@ -8,7 +8,6 @@ from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_o
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import at, line_of, place, where_they_wait
-from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -51,41 +50,6 @@ def own_key_left_out(case: Case, blame: Blame[UnsetKey]) -> Finding:
         if found.of_series
         else "let every rank set its key in every round, whatever it has to say, and give the wait a timeout",
         decided_at=deciding[-1] if deciding else None,
-    )
-
-
-@cause("HD508", explains=KeyOfTheOtherArm, order=377)
-def file_of_the_other_arm(case: Case, blame: Blame[KeyOfTheOtherArm]) -> Finding | None:
-    """HD508: the others poll for the file that the culprits make on their way, which they are past."""
-    found, culprits = blame.found, blame.culprits
-    if not found.of_files:
-        return None
-    first = case.activities[found.waiting[0]]
-    made, deciding = made_elsewhere(case.sources, first.stack) or (found.set_at, [])
-    # What those who poll have passed says nothing about the culprits' way.
-    deciding = deciding or conditions_of_call(case.sources, made, case.activities[culprits[0]].stack)
-    deciding = [each for each in deciding if each != found.test]
-    caught = [Condition(e.condition, made.file, e.line) for e in swallowing(case.sources, made)]
-    past = [*deciding, *([] if deciding else caught)]
-    return Finding(
-        "HD508",
-        sentence(
-            [
-                [Does(culprits, "has", "have"), " not made the file for which "],
-                [Does(found.waiting, "polls", "poll"), at(first.where)],
-            ],
-            where_they_wait(case, culprits),
-        ),
-        joined(
-            [
-                [found.test, " parts who makes it, at ", line_of(made), ", from who waits for it; "],
-                [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"],
-            ],
-            [Joined(past, " or "), " may have led past the line that makes it"] if past else "",
-        ),
-        "make the file on every way out of that arm, an error as well, or tell those who wait that there is none; give "
-        "the loop a deadline",
-        decided_at=deciding[-1] if deciding else found.test,
     )
 
 
