@@ -57,6 +57,7 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
+from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
@@ -282,9 +283,11 @@ def waiting_threads(
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that alone has not set its key in the store, went the way on which one is set, or has not counted itself
-    where the last one sets it. Before the graph, in which it waits like those that wait for the key, or for these."""
-    return key_of_the_other_arm(inquiry.case) or unset_key(inquiry.case) or not_counted(inquiry.case)
+    """A rank that alone has not set its key in the store, went the way on which one is set, has not counted itself
+    where the last one sets it, or has not made the file that others poll for. Before the graph, in which it waits like
+    those that wait for the key, or for these."""
+    case = inquiry.case
+    return key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or file_of_the_other_arm(case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

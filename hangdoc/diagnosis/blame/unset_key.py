@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
@@ -141,7 +142,9 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
         return None
     if any(is_past(case.sources, case.activities[rank].stack, stacks[0]) != "certainly" for rank in others):
         return None
-    found = next((each for frame in user_stack(stacks[0]) if (each := _other_arm(case.sources, frame))), None)
+    found = next(
+        (each for frame in user_stack(stacks[0]) if (each := other_arm(case.sources, frame, store_sets))), None
+    )
     if found is None:
         return None
     awaited = {key for rank in waiting for key in _awaited(case, rank)}
@@ -150,30 +153,34 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
     return Blame(explained, others, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _other_arm(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:
-    """(the line that sets a key, the condition) where the other arm of a condition around the frame's line leads to
-    such a line; None where none does."""
+Lines = Callable[[ast.AST], list[int]]
+"""The lines of a statement that do something: that set a key of a store, that make a file."""
+
+
+def other_arm(sources: Sources, frame: Frame, sets: Lines) -> tuple[Frame, Condition] | None:
+    """(the line that ``sets`` what is waited for, the condition) where the other arm of a condition around the frame's
+    line leads to such a line; None where none does."""
     tree = sources.function(frame.file, frame.line)
     around = {g.line for g in guards(tree, frame.line) if g.kind == "if"} if tree is not None else set()
     tests = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
     for node in sorted(tests, key=lambda each: -each.lineno):
         arm = node.body if any(holds(each, frame.line) for each in node.orelse) else node.orelse
         for each in arm:
-            line = _line_that_sets(sources, frame.file, each, _DEEPEST)
+            line = line_that_sets(sources, frame.file, each, sets)
             if line is not None:
                 return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
     return None
 
 
-def _line_that_sets(sources: Sources, file: str, node: ast.AST, deep: int) -> Frame | None:
-    """The line that sets a key of a store, in the statement or in a function of the program that it calls."""
-    own = store_sets(node)
+def line_that_sets(sources: Sources, file: str, node: ast.AST, sets: Lines, deep: int = _DEEPEST) -> Frame | None:
+    """The line that ``sets`` it, in the statement or in a function of the program that it calls."""
+    own = sets(node)
     if own:
         return Frame(file, own[0], "")
     called = [last_name(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)] if deep else []
     for name in called:
         found = sources.user_definitions(name)
-        if len(found) == 1 and (line := _line_that_sets(sources, *found[0], deep - 1)) is not None:
+        if len(found) == 1 and (line := line_that_sets(sources, *found[0], sets, deep - 1)) is not None:
             return Frame(line.file, line.line, line.function or name)
     return None
 

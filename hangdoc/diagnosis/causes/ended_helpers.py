@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.phrases import cited, line_of
-from hangdoc.diagnosis.causes.wait_chain import child_stacks
+from hangdoc.diagnosis.causes.wait_chain import child_stacks, state_of
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
@@ -62,7 +62,7 @@ def ended_helper(case: Case, ranks: tuple[int, ...]) -> Message:
     told = list(_of_rank(case, rank))
     first = {(each.frames[0].file, each.frames[0].line, plain(each.frames[-1].function)) for each in told}
     shared = [each for each in told if each.rank is None]
-    if len(first) != 1 or len(shared) > len(ranks):
+    if len(first) != 1 or len(shared) > max(len(ranks), _lost_children(case, rank)):
         return ""  # of several, one may be another rank's, or not the one that is waited for
     way = _own_frames(told[-1])
     deciding = _what_decided(case, rank, way)
@@ -78,17 +78,34 @@ def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
     stacks = [*(thread.frames for thread in threads), *child_stacks(case, rank)]
     living = {(f.file, plain(f.function).rpartition(".")[2]) for stack in stacks for f in user_stack(stack)}
     named = {thread.name.partition(" (")[0] for thread in threads}
+    lost = _lost_children(case, rank) > 0
     for each in case.job.tracebacks:
         own = _own_frames(each)
         if each.rank not in (None, rank) or not own or own[-1].function == "<module>":
             continue
         began = plain(own[-1].function).rpartition(".")[2]
         thread = ended_thread(each.announced)  # of several that run one function, its name says which has ended
-        if thread in named if thread else (own[-1].file, began) in living:
+        if thread in named if thread else (own[-1].file, began) in living and not (each.announced and lost):
             continue
         if not (each.announced or _is_started(case.sources, began)):
             continue
         yield each
+
+
+def _lost_children(case: Case, rank: int) -> int:
+    """How many children of the rank have ended: it has not asked for their end yet, or every other rank has more.
+
+    Of several that run one function, some may run it still.
+    """
+    living = {
+        each: [child for child in snapshot.process.children if state_of(child)[0] != ActivityKind.ZOMBIE]
+        for each, snapshot in case.ranks.items()
+        if snapshot.process is not None
+    }
+    process = case.ranks[rank].process
+    ended = len(process.children) - len(living[rank]) if process is not None else 0
+    fewest = min((len(children) for each, children in living.items() if each != rank), default=0)
+    return max(ended, fewest - len(living.get(rank, [])))
 
 
 def _own_frames(told: Traceback) -> tuple[Frame, ...]:

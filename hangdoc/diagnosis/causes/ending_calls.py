@@ -16,13 +16,16 @@ from hangdoc.diagnosis.causes.forked_lock import who_held_it
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
+from hangdoc.diagnosis.condition.elsewhere.raised import classes_caught, error_of, is_among
 from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
+from hangdoc.diagnosis.source.awaits import only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.locks import lets_go
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name, text_of
@@ -121,9 +124,13 @@ def ending_condition(
     own, below = user_stack(stack), below_user(stack)
     if not method and below and below[-1].file.endswith((*names("waits_for_threads_file"), *names("future_file"))):
         method = plain(below[-1].function)
+    if not method and own and not below and not lets_go(own[0], sources):
+        method = "acquire"  # a lock's own method has no frame; what is taken and let go in one function is no signal
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
     if method == "result":
-        return set_by_hand(sources, stack)
+        awaited = only_await(sources, own[0]) if own else None
+        ended = ending_condition(sources, awaited[:1], awaited[1], living=living, ran=ran) if awaited else ""
+        return ended or set_by_hand(sources, stack)
     if any(plain(f.function) in names("in_barrier") and f.file.endswith("/threading.py") for f in below):
         return _left_out_of_barrier(sources, stack, name)
     ends = {at: each for each in _ENDING[method] for at in places_of_methods(name, (each,), sources)} if name else {}
@@ -339,25 +346,33 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
 
 
 def _raises(
-    sources: Sources, file: str, node: ast.AST, before: int, deep: int, seen: set[ast.AST]
+    sources: Sources,
+    file: str,
+    node: ast.AST,
+    before: int,
+    deep: int,
+    seen: set[ast.AST],
+    stopped: frozenset[str] = frozenset(),
 ) -> Iterator[Condition]:
-    """The conditions of `raise` in the node's lines before that one, and in the functions that are called there."""
+    """The conditions of `raise` in the node's lines before that one, and in the functions that are called there;
+    without exceptions that are caught there, or are ``stopped`` further out."""
     tries = [n for n in ast.walk(node) if isinstance(n, ast.Try) and n.handlers]
-    caught = {line for each in tries for line in range(each.body[0].lineno, each.handlers[0].lineno)}
     tree = ast.Module(body=[node], type_ignores=[]) if isinstance(node, ast.stmt) else node
     for each in ast.walk(node):
         line = getattr(each, "lineno", before)
-        if line >= before or line in caught:
+        if line >= before or not isinstance(each, ast.Raise | ast.Call):
             continue
+        around = [n for n in tries if n.body[0].lineno <= line < n.handlers[0].lineno]
+        caught = stopped.union(*(classes_caught(sources, handler) for n in around for handler in n.handlers))
         if isinstance(each, ast.Raise):
             inner = next((g for g in reversed(guards(tree, line)) if g.kind != "return"), None)
-            if inner is not None and inner.kind == "if":
+            if inner is not None and inner.kind == "if" and not is_among(error_of(each), caught):
                 yield cited(inner, file)
-        elif isinstance(each, ast.Call) and deep:
+        elif deep:
             called = sources.user_definitions(last_name(each.func))
             if len(called) == 1:
                 ((place, function),) = called
                 last = (function.end_lineno or 0) + 1
                 if function not in seen:
                     seen.add(function)
-                    yield from _raises(sources, place, function, last, deep - 1, seen)
+                    yield from _raises(sources, place, function, last, deep - 1, seen, caught)

@@ -9,6 +9,7 @@ The first of these that tells one:
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
 7. what decides whether the object is made in whose method it waits          ``made_objects``
+8. of a child that is lost: where the program ends a process; of one that waits on a pipe: where it is in its code
 
 Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
@@ -24,17 +26,21 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
-from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
+from hangdoc.diagnosis.causes.wait_chain import follow, is_pool_idle, state_of
+from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.locks import only_way_out, wanted, ways_to_let_go
-from hangdoc.model.kinds import GONE, ActivityKind
+from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
+from hangdoc.model.process import Frame
 
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
@@ -64,6 +70,8 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
+        or _ends_itself(case, culprits[0])
+        or _child_is_under(case, culprits[0])
     )
     return joined(told, found_there)
 
@@ -103,6 +111,37 @@ def _made_under(case: Case, blame: Blame[Explanation]) -> Message:
             ((file, guard),) = around
             return [f"whether an object of {name} is made, in which it waits, depends on ", cited(guard, file)]
     return ""
+
+
+def _ends_itself(case: Case, rank: int) -> Message:
+    """Where the program's own code ends a process, and under which condition, where a worker of a pool is lost.
+
+    Example: `if scene.cells > BUDGET: ⏎ os._exit(137)`, and the rank waits for a pool whose workers all wait for work.
+    """
+    process = case.ranks[rank].process
+    if process is None or case.activities[rank].reason != WaitReason.POOL or not is_pool_idle(process):
+        return ""
+    called = {name.rpartition(".")[2] for name in names("exits_process")}
+    calls = [each for each in case.sources.user_calls(*called) if dotted(each.call.func) in names("exits_process")]
+    ends = [Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>")) for each in calls]
+    found = [(at, deciding) for at in ends if (deciding := conditions_of_call(case.sources, at, ()))]
+    if len(found) != 1:
+        return ""
+    ((at, deciding),) = found
+    return ["a worker may have ended itself at ", line_of(at), ", which depends on ", Joined(deciding, " and ")]
+
+
+def _child_is_under(case: Case, rank: int) -> Message:
+    """The innermost condition around the line at which the child that is waited for is stuck on a pipe."""
+    steps = [step for step in follow(case, rank) if step.process is not None]
+    process = steps[-1].process if steps else None
+    main = process.last.main if process is not None and process.last is not None else None
+    where = next(iter(user_stack(main.frames)), None) if main is not None else None
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if process is None or where is None or tree is None or state_of(process)[0] != ActivityKind.PIPE:
+        return ""
+    around = [guard for guard in guards(tree, where.line) if decides(guard) and not is_alike(guard)]
+    return ["the child came there by ", cited(around[-1], where.file)] if around else ""
 
 
 def _key_set_by(case: Case, rank: int) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
+from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import cited, doing, place, where_they_wait
@@ -24,6 +25,7 @@ _FIX_ONESELF = (
     "let one of the two places expect that the lock is held already (a private method without the `with`), or make it "
     "an RLock"
 )
+_FIX_INTERRUPTED = "take no lock in what may run at any moment: set a flag in "
 _FIX_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
 
 
@@ -135,6 +137,10 @@ def _circle(case: Case, rank: int, found: Deadlock, waiting: Message) -> Finding
     main = process.last.main if process is not None and process.last is not None else None
     (where, holder), *further = found.circle
     if holder.thread is main:
+        handler = interrupting(case, main.frames)
+        moment = (
+            "runs at an arbitrary moment (a finalizer, a signal handler or a callback), here while the lock was held"
+        )
         return Finding(
             "HD505",
             sentence(
@@ -144,11 +150,14 @@ def _circle(case: Case, rank: int, found: Deadlock, waiting: Message) -> Finding
                 ],
                 waiting,
             ),
-            [
-                [f"`{holder.name}` is taken at ", place(holder.frame), " and, before it is let go, once more at "],
-                [place(where), " by the same thread"],
-            ],
-            _FIX_ONESELF,
+            joined(
+                [
+                    [f"`{holder.name}` is taken at ", place(holder.frame), " and, before it is let go, once more at "],
+                    [place(where), " by the same thread"],
+                ],
+                [place(handler), " ", moment] if handler is not None else "",
+            ),
+            _FIX_ONESELF if handler is None else [_FIX_INTERRUPTED, place(handler), ", and act on it in the loop"],
         )
     known = {main.tid: "the main thread"} if main is not None else {}
     steps: list[Message] = []

@@ -49,6 +49,21 @@ def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
     return "perhaps" if loops[0] & loops[1] else "certainly"
 
 
+def in_one_loop(sources: Sources, stack: Stack, other: Stack) -> bool:
+    """True if a loop of a function that both share holds the lines at which they diverge, or leads to them.
+
+    Example: main:3 → train:9 and main:5, in the loop at main:2 → True.
+    """
+    where = fork(stack, other)
+    diverged = within_one_function(sources, where)
+    pairs = [*((frame, frame) for frame in where.mine[: where.common]), *([diverged] if diverged is not None else [])]
+    callees = {**callees_of(stack), **callees_of(other)}
+    loops = (
+        [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in pair] for pair in pairs
+    )
+    return any(mine & theirs for mine, theirs in loops)
+
+
 def is_ahead(sources: Sources, stack: Stack, other: Stack) -> bool:
     """True if ``stack`` is certainly past ``other``, and nothing repeats what they share: ``other`` has not come to it.
 

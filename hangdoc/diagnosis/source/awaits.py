@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -18,17 +19,13 @@ _OPAQUE = (ast.AsyncFor, ast.AsyncWith)
 
 
 def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
-    """(line, method) of the only await of a method at which the program that the line hands to its event loop can be
-    suspended; None where there are several, or not all that it awaits is known.
+    """(line, method) of the only await of a method at which what the line hands to an event loop, or whose result it
+    waits for, can be suspended; None where there are several, or not all that it awaits is known.
 
-    Example: `asyncio.run(train(cfg))`, train awaits `pool.collect()`, which awaits `self.queue.join()` and nothing
-    else → the line of that, 'join'.
+    Examples: `asyncio.run(train(cfg))`, train awaits `pool.collect()`, which awaits `self.queue.join()` and nothing
+    else → the line of that, 'join'; `run_coroutine_threadsafe(self.queue.join(), loop).result()` → its line, 'join'.
     """
-    tree = sources.function(runs_at.file, runs_at.line)
-    calls = (
-        [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, runs_at.line)] if tree is not None else []
-    )
-    given = [call.args[0] for call in calls if dotted(call.func) in _RUNNERS and call.args]
+    given = _given_to_loop(sources, runs_at)
     if len(given) != 1 or not isinstance(given[0], ast.Call):
         return None
     coroutines: _Coroutines = {}
@@ -36,8 +33,33 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
         for node in ast.walk(each):
             if isinstance(node, ast.AsyncFunctionDef):
                 coroutines.setdefault(node.name, {})[file, node.lineno] = node
-    found = set(_awaits(coroutines, last_name(given[0].func), set()))
+    called = given[0].func
+    if isinstance(called, ast.Attribute) and called.attr not in coroutines:
+        return replace(runs_at, line=given[0].lineno), called.attr
+    found = set(_awaits(coroutines, last_name(called), set()))
     return next(iter(found)) if len(found) == 1 else None
+
+
+def _given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
+    """The coroutines that calls at the line hand to an event loop; else that of the future whose result it waits for,
+    which has a name."""
+    tree = sources.function(at.file, at.line)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, at.line)] if tree is not None else []
+    given = [call.args[0] for call in calls if _runs(call)]
+    waits = {dotted(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "result"}
+    if given or not waits - {""}:
+        return given
+    return [
+        node.value.args[0]
+        for _, each in sources.trees(at.file)
+        for node in ast.walk(each)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _runs(node.value)
+        if waits & set(map(dotted, node.targets)) and any("." in name or holds(each, at.line) for name in waits)
+    ]
+
+
+def _runs(call: ast.Call) -> bool:
+    return bool(call.args) and (dotted(call.func) in _RUNNERS or last_name(call.func) in names("hands_to_loop"))
 
 
 def awaits_own_future(sources: Sources, where: Frame) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -197,13 +197,34 @@ def _try_of(sources: Sources, file: str, line: int) -> tuple[ast.Try, ast.Except
     return next(((node, h) for node in tries for h in node.handlers if h.lineno == line), None)
 
 
-def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | None:
-    """The names of the classes that it catches, with those that the program derives from them; None for all."""
-    names = caught_by(handler)
-    if not names or names & _ANY:
-        return None
+def classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str]:
+    """The names of the classes that it catches, with those that the program derives from them; 'BaseException' for an
+    `except` of all."""
+    names = caught_by(handler) or {"BaseException"}
     classes = [n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     return names | {each.name for each in classes if names & set(map(last_name, each.bases))}
+
+
+def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | None:
+    """The same; None for all."""
+    found = classes_caught(sources, handler)
+    return None if found & _ANY else found
+
+
+def is_among(error: str, classes: Collection[str]) -> bool:
+    """True if an exception of that name is one of the classes, as far as names and Python's own exceptions tell; one
+    without a name may be any.
+
+    Example: FileNotFoundError is among {'OSError'}, ValueError is not.
+    """
+    made = getattr(builtins, error, None)
+    derived = {base.__name__ for base in made.__mro__} if isinstance(made, type) else {error, *_ANY}
+    return bool(classes) and (not error or not derived.isdisjoint(classes))
+
+
+def error_of(node: ast.Raise) -> str:
+    """'ValueError' of `raise ValueError("…")`; '' of a bare `raise`."""
+    return last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc) if node.exc is not None else ""
 
 
 def _raised_anywhere(sources: Sources, handler: ast.ExceptHandler) -> Iterator[_Raised]:
@@ -219,7 +240,7 @@ def _raised_at(file: str, tree: ast.AST, node: ast.Raise) -> _Raised | None:
     around = [g for g in guards(tree, node.lineno) if g.kind == "if"] if node.exc is not None else []
     if node.exc is None or not around:
         return None
-    error = last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
+    error = error_of(node)
     function = getattr(enclosing_function(tree, node.lineno), "name", "")
     return _Raised(error, function, Condition(around[-1].condition, file, around[-1].line))
 

@@ -1,0 +1,145 @@
+"""Ranks poll for a file, or until one is gone, and who should have made or removed it is known by the source and by
+what has run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.unset_key import line_that_sets, other_arm
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
+from hangdoc.diagnosis.source.queries import calls_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of
+from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import ranks_text
+
+
+@dataclass(frozen=True, slots=True)
+class UnmadeFile(Explanation):
+    """The ranks that wait poll for a file, or until it is gone; the culprits were to make or to remove it."""
+
+    waiting: tuple[int, ...]
+    made_at: Frame
+    removes: bool = False
+    test: Condition | None = None
+    """What parts those who make it from those who wait for it."""
+    left_by: Condition | None = None
+    """The only way past the line that the culprits have gone, and nobody else."""
+
+
+def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
+    """The blame of the ranks that went the way on which a file is made, and are past it, while all others poll for it.
+
+    Example: ranks 1 and 2 poll in the `else` of `if rank == 0: ⏎ export(step) ⏎ else: ⏎ wait_for(step)`, whose export()
+    calls `open(path, "w")`; rank 0 is in an all_reduce of the next round → rank 0.
+    """
+    waiting = tuple(r for r in sorted(case.activities) if _polls(case, r))
+    others = tuple(sorted(set(case.activities) - set(waiting)))
+    if not others or case.hidden or not _at_one_line(case, waiting):
+        return None
+    stack = case.activities[waiting[0]].stack
+    if not all(_is_further_on(case, rank, waiting) for rank in others):
+        return None
+    frames = user_stack(stack)
+    found = next((each for frame in frames if (each := other_arm(case.sources, frame, files_made))), None)
+    found = found or next((each for frame in frames if (each := _of_one_rank(case.sources, frame))), None)
+    if found is None:
+        return None
+    ending = what_ends_polling(case.sources, stack)
+    if ending is not None and ending.removes:
+        return None
+    explained = UnmadeFile(waiting, ending.at if ending is not None else found[0], test=found[1])
+    sure = f"{ranks_text(others)} alone went the way on which it is made, as far as the source shows"
+    # A process that is none of the job's may make a file: this is no proof.
+    return Blame(explained, others, confidence=Confidence.LIKELY, sure=sure)
+
+
+def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
+    """The blame of the ranks that alone have ever come to the line that makes, or removes, what all ranks poll for,
+    else of those that alone have gone a way past it. None where the counters of lines do not tell.
+
+    Examples: rank 0 alone has run the line `np.savez(path, rows)` → rank 0; rank 2 alone has been in the `except` suite
+    of the `try` that calls rebuild(), which ends with `marker.unlink()` → rank 2.
+    """
+    everybody = tuple(sorted(case.activities))
+    if len(everybody) < 2 or case.hidden or not all(_polls(case, rank) for rank in everybody):
+        return None
+    ending = what_ends_polling(case.sources, case.activities[everybody[0]].stack)
+    if ending is None or not _at_one_line(case, everybody):
+        return None
+    makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
+    if 0 < len(makers) < len(everybody):
+        explained = UnmadeFile(everybody, ending.at, ending.removes)
+        sure = f"no rank but {ranks_text(makers).partition(' ')[2]} has ever come to that line"
+        return Blame(explained, makers, confidence=Confidence.LIKELY, sure=sure)
+    past = {rank: left for rank in everybody if (left := _went_past(case, rank, ending)) is not None}
+    if len(past) != 1:
+        return None
+    ((rank, left),) = past.items()
+    by = Condition(left.guard.condition, left.file, left.guard.line)
+    sure = f"rank {rank} alone has gone past that line"
+    explained = UnmadeFile(everybody, ending.at, ending.removes, left_by=by)
+    return Blame(explained, (rank,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _polls(case: Case, rank: int) -> bool:
+    where = case.activities[rank].where
+    asleep = case.activities[rank].kind == ActivityKind.SLEEPING
+    return asleep and where is not None and polls_for_file(case.sources, where)
+
+
+def _at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:
+    return len({lines_of(site_of(case.activities[rank].stack)) for rank in ranks}) == 1
+
+
+def _is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
+    """True if the rank is past where the others poll; in a loop, if it waits in a call for them, to which they have not
+    come yet."""
+    activity, other = case.activities[rank], case.activities[polling[0]]
+    if is_past(case.sources, activity.stack, other.stack) == "certainly":
+        return activity.kind == ActivityKind.IN_COLLECTIVE
+    waits = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(polling))
+    return waits and in_one_loop(case.sources, activity.stack, other.stack)
+
+
+def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:
+    """(the line that makes a file, the condition) of a test of the rank further up in the frame's function, whose suite
+    leads to such a line.
+
+    Example: `if rank == 0: ⏎ pack(shards) ⏎ wait_for(shards)` → the line of pack() that makes it, and the `if`.
+    """
+    tree = sources.function(frame.file, frame.line)
+    here = enclosing_function(tree, frame.line) if tree is not None else ast.Module([], [])
+    tests = [n for n in ast.walk(here) if isinstance(n, ast.If) and n.lineno < frame.line and not holds(n, frame.line)]
+    for node in sorted(tests, key=lambda each: -each.lineno):
+        if pattern("rank_word").search(text_of(node.test)):
+            lines = (line_that_sets(sources, frame.file, each, files_made) for each in node.body)
+            line = next((each for each in lines if each is not None), None)
+            if line is not None:
+                return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
+    return None
+
+
+def _went_past(case: Case, rank: int, ending: Ending) -> LeftBehind | None:
+    """What the rank alone has run in the function around the line, else in one that calls this function, if that is
+    one thing."""
+    others = tuple(sorted(case.seen - {rank}))
+    left = [each for each in ran_alone(case, ((rank,), others)) if each.side == 0]
+    own = [each for each in left if (each.file, each.function) == (ending.at.file, ending.at.function)]
+    found = own or [each for each in left if _calls(case.sources, each, ending.at.function)]
+    return found[0] if len(found) == 1 else None
+
+
+def _calls(sources: Sources, left: LeftBehind, function: str) -> bool:
+    tree = sources.function(left.file, left.line)
+    return tree is not None and bool(calls_of(enclosing_function(tree, left.line), function))
