@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
+from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop, rounds_of
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds
+from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -24,11 +25,10 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
-from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import ranks_text
 
 _MOST_NAMED = 8
@@ -45,6 +45,8 @@ class MissingPartner(Explanation):
     """The loop in which the culprit passed its messages, and which it has left."""
     ahead: bool = False
     """The culprit has gone on to a later round than the one that waits for it."""
+    alone: tuple[Condition, ...] = ()
+    """Under what the culprit alone has been that skips a message."""
 
 
 def partner(case: Case) -> Blame[MissingPartner] | None:
@@ -57,7 +59,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
         if peer in alone and not is_on_its_way(case, waiter, peer):
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
-            left = left_loop(case, peer)
+            left = left_loop(case, peer) or left_beside_others(case, waiter, peer)
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
@@ -71,6 +73,10 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if _turned_back(case, peer, waiter):
                 sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if went_past := _alone_past(case, peer, waiter):
+                sure = f"rank {peer} alone has run what skips a message"
+                found = replace(found, alone=went_past)
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
@@ -100,6 +106,11 @@ def one_too_many(case: Case) -> Blame[OneTooMany] | None:
     return None
 
 
+def _alone_past(case: Case, peer: int, waiter: int) -> tuple[Condition, ...]:
+    """Under what the peer alone has been that skips a message; () where the waiter alone has skipped one as well."""
+    return () if skipped_alone(case, waiter) else tuple(skipped_alone(case, peer))
+
+
 def _turned_back(case: Case, peer: int, waiter: int) -> bool:
     """True if the peer alone has left something behind in a suite that leaves a function, or a round, which the waiter
     is in, where histories tell nothing.
@@ -125,60 +136,6 @@ def _partners(case: Case) -> Blame[MissingPartner] | None:
     sure = "either the messages were not sent, or one too many is expected"
     waiting = tuple(rank for rank, _ in robbed)
     return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
-
-
-@dataclass(frozen=True, slots=True)
-class LeftLoop:
-    """The loop in which a rank passed its messages and which it has left; ``still``: the ranks still in it."""
-
-    still: tuple[int, ...]
-    gone: tuple[int, ...]
-    """The ranks that passed messages in it and left it, this rank included."""
-    condition: str
-    frame: Frame
-    later: bool
-    """The counter of the loop shows all that are still in it in a later round than the last one of any that left it."""
-
-
-def left_loop(case: Case, rank: int) -> LeftLoop | None:
-    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is.
-
-    Example: rank 1 passed its messages in `for chunk in chunks:` and is now in a barrier after it, ranks 0 and 2 are
-    still in the loop → that loop, still (0, 2), gone (1,).
-    """
-    for frame in user_stack(_last_issued(case, rank)):
-        tree = case.sources.function(frame.file, frame.line)
-        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
-        if loop is None:
-            continue
-        inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}
-        gone = {r for r in case.activities if r not in inside and _holds(loop, frame, _last_issued(case, r))}
-        if rank in inside or not inside:
-            return None
-        at = replace(frame, line=loop.line)
-        later = _are_later(case, loop, frame, inside, gone)
-        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
-    return None
-
-
-def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:
-    for name in loop.rounds[:1]:
-        counted = case.values.of(frame.file, frame.function, name)
-        if all(counted.get(rank, "").isdecimal() for rank in inside | gone):
-            return min(int(counted[rank]) for rank in inside) > max(int(counted[rank]) for rank in gone)
-    return False
-
-
-def _last_issued(case: Case, rank: int) -> Stack:
-    journal = case.ranks[rank].journal
-    return journal.stack(journal.point_to_points[-1].stack) if journal is not None and journal.point_to_points else ()
-
-
-def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
-    return any(
-        (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
-        for f in stack
-    )
 
 
 def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner] | None:
@@ -212,10 +169,15 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
-    rounds = _rounds(case, found.receiver, found.sender) if not case.has_history else None
+    rounds = rounds_of(case, found.receiver, found.sender) if not case.has_history else None
     if rounds is not None and rounds[1] > rounds[0]:
         sure = f"rank {found.sender} is a round further than rank {found.receiver}, which waits for its message"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    skipping = {side: by for side in sides if (by := tuple(skipped_alone(case, side[0])))}
+    if len(skipping) == 1:
+        ((side, by),) = skipping.items()
+        sure = f"{ranks_text(side)} alone has run what skips a message"
+        return Blame(replace(found, alone=by), side, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
@@ -283,7 +245,7 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     for rank, activity in case.activities.items():
         peer = activity.peer
         if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
-            rounds = _rounds(case, rank, peer)
+            rounds = rounds_of(case, rank, peer)
             ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
     if len(ahead) != 1:
         return None
@@ -297,15 +259,6 @@ def _answers(case: Case, waiter: Activity) -> bool:
     """True if the peer waits with a message of its own for this one: then it is there, under another tag."""
     peer = case.activities.get(waiter.peer) if waiter.peer is not None else None
     return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
-
-
-def _rounds(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
-    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
-    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
-    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
-    if not names or not all(count.isdecimal() for each in counts for count in each):
-        return None
-    return list(map(int, counts[0])), list(map(int, counts[1]))
 
 
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:

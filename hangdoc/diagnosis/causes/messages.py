@@ -134,7 +134,6 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     if first is None:
         return None
     peer = first.peer if first.peer is not None else blame.culprits[0]
-    last = _last_message(case, peer, first.rank)
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
@@ -149,9 +148,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
-        decided_at=_ended_at(case, last[1])
-        if blame.found.left is not None and last is not None and not issued_further_on(case, first, peer)
-        else next(iter(_by_stacks(case, blame.found, first, peer)), None),
+        decided_at=_decided_at(case, blame.found, first, peer),
     )
 
 
@@ -177,6 +174,17 @@ def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
         ),
         f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
     )
+
+
+def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> Condition | None:
+    """The condition by which the peer left the message out; None where none is the likeliest."""
+    last = _last_message(case, peer, waiter.rank)
+    left = found.left
+    if left is not None and last is not None and not issued_further_on(case, waiter, peer):
+        return _ended_at(case, last[1])
+    if left is not None and not case.has_history:
+        return left.way_out or Condition(left.condition, left.frame.file, left.frame.line)
+    return next(iter(_by_stacks(case, found, waiter, peer)), None)
 
 
 def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
@@ -266,6 +274,9 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
+    if found.alone:
+        been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
+        return [*clauses, [been, ", which skips a message"]]
     clauses += _conditions(case, stack, peer, told=left is not None)
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
@@ -275,7 +286,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses += _awaited(case, waiter, peer)
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
-        clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
+        by: Message = [", by ", left.way_out] if left.way_out is not None else ""
+        clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left", by])
     return clauses
 
 
@@ -292,7 +304,9 @@ def _awaited(case: Case, waiter: Activity, peer: int) -> list[Message]:
 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
-    """What may have led the peer past the message, where stacks alone are there to see."""
+    """What may have led the peer past the message, where stacks alone are there to see, or what it alone has run."""
+    if found.alone:
+        return list(found.alone)
     traces = left_alone(case, peer) if not case.has_history else []
     if traces:
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]

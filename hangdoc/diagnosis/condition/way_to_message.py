@@ -7,6 +7,7 @@ import ast
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
@@ -43,7 +44,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
-    mine = [p for p in mine if not is_settled(case, p.guard, p.file)]
+    mine = [(way_out_of(case, p) if p.uneven else None) or p for p in mine if not is_settled(case, p.guard, p.file)]
     return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
 
 
