@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop, rounds_of
+from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
@@ -25,6 +26,7 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
+from hangdoc.diagnosis.state.awaited_peers import is_with_several
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -49,7 +51,7 @@ class MissingPartner(Explanation):
     """Under what the culprit alone has been that skips a message."""
 
 
-def partner(case: Case) -> Blame[MissingPartner] | None:
+def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The peer of a message without a partner, if this one message would let all ranks go on.
 
     Example: rank 0 waits in recv from 1, rank 1 in barrier, and all others in that barrier → rank 1.
@@ -71,6 +73,11 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if not case.has_history and _alone_in_exchange(case, (waiter,)):
+                sure = (
+                    "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
+                )
+                return Blame(ExchangeTooMany((peer,)), (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if _turned_back(case, peer, waiter):
                 sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
@@ -80,6 +87,14 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTooMany(Explanation):
+    """The culprit waits in an exchange of messages that no other rank takes part in; ``peers``: those that it names, ()
+    where that could not be seen."""
+
+    peers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +153,9 @@ def _partners(case: Case) -> Blame[MissingPartner] | None:
     return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
 
 
-def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner] | None:
+def odd_message(
+    case: Case,
+) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner | ExchangeTooMany] | None:
     """A message with two different tags, to or from the wrong rank or ranks, left out once, or without a partner.
 
     They are tried in this order, the more specific explanation first. Example: rank 0 sent tag 1 to rank 1, which waits
@@ -181,15 +198,18 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
-def _without_partners(case: Case) -> Blame[MissingPartner] | None:
+def _without_partners(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The one rank that is an end of every one of several messages without a partner."""
-    rank = common_rank(left_without(case.messages_alone))
+    without = left_without(case.messages_alone)
+    rank = common_rank(without)
     if rank is None:
         return None
     sure = "every message without a partner is to or from it"
-    return Blame(
-        MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure
-    )
+    peers = tuple(sorted({other for pair in without for other in pair} - {rank}))
+    found: MissingPartner | ExchangeTooMany = MissingPartner(left=left_loop(case, rank))
+    if case.activities[rank].kind in MESSAGES and all(each.rank == rank for each in without.values()):
+        found = ExchangeTooMany(peers)
+    return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 _FEWEST_EACH = 3
@@ -245,6 +265,8 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     for rank, activity in case.activities.items():
         peer = activity.peer
         if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
+            if is_both_ways(case, activity) and is_both_ways(case, case.activities[peer]):
+                continue  # with whom a rank exchanges may be chosen anew in each round
             rounds = rounds_of(case, rank, peer)
             ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
     if len(ahead) != 1:
@@ -261,7 +283,29 @@ def _answers(case: Case, waiter: Activity) -> bool:
     return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
 
 
-def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
+_FEWEST_OTHERS = 3
+"""Ranks that have gone on, from which on the only one that has not is the odd one; chosen by hand."""
+
+
+def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
+    """True if one rank alone waits in an exchange with several peers, and all others are in collectives: one that left
+    its part out would keep several waiting.
+
+    Example: rank 3 waits for the messages that `isend(edge, left)` and `isend(edge, right)` have issued, and ranks 0,
+    1, 2 and 4 in all_reduce → True.
+    """
+    others = [a.kind for rank, a in case.activities.items() if rank not in roots]
+    if len(roots) != 1 or len(others) < _FEWEST_OTHERS or set(others) != {ActivityKind.IN_COLLECTIVE}:
+        return False
+    return is_with_several(case.activities[roots[0]], case.sources)
+
+
+def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:
+    sure = "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
+    return Blame(ExchangeTooMany(peers), waiting, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The ranks in a send or recv whose peer no source shows, if all others wait for them.
 
     Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
@@ -276,5 +320,6 @@ def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
     waiting = sorted({w.waiter for w in case.graph.waits})
     proved = {*waiting, *roots} == set(case.activities)
     sure = "which rank the message is for, or from, could not be seen"
-    found = MissingPartner()
-    return Blame(found, roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
+    if proved and _alone_in_exchange(case, roots):
+        return _too_many(roots, ())
+    return Blame(MissingPartner(), roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner, OneTooMany, is_from_anyone, messages_sent
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
@@ -20,7 +20,7 @@ from hangdoc.diagnosis.condition.way_to_message import (
     takes_peers_from,
     way_to_message,
 )
-from hangdoc.diagnosis.condition.ways_past import loop_around, loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
@@ -149,30 +149,6 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
         decided_at=_decided_at(case, blame.found, first, peer),
-    )
-
-
-@cause("HD202", explains=OneTooMany, order=292)
-def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
-    """HD202: a rank expects one message more than its peer passes in a round."""
-    found = blame.found
-    waiter, peer = case.activities[found.rank], case.activities[found.peer]
-    under, loop = awaited_under(case, waiter), loop_around(case, waiter.stack)
-    return Finding(
-        "HD202",
-        sentence(
-            [
-                [f"rank {found.rank} waits for one {waiter.kind} more with rank {found.peer} than ever"],
-                [at(waiter.where), f": rank {found.peer} is in ", single_spaced(peer.text), at(peer.where)],
-            ]
-        ),
-        joined(
-            f"in each round before, rank {found.rank} passed {found.usual} such messages with rank {found.peer}, which "
-            "has issued as many this time",
-            *under,
-            "" if under or loop is None else ["how many it awaits depends on ", loop],
-        ),
-        f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
     )
 
 
