@@ -116,3 +116,11 @@ def rounds_of(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
     if not names or not all(count.isdecimal() for each in counts for count in each):
         return None
     return list(map(int, counts[0])), list(map(int, counts[1]))
+
+
+def is_past_in_round(case: Case, rank: int, other: int) -> bool:
+    """True if the rank is certainly further on than the other: in the same round of the loops that both are in, as far
+    as there are any."""
+    how = is_past(case.sources, case.activities[rank].stack, case.activities[other].stack)
+    rounds = rounds_of(case, rank, other) if how == "perhaps" else None
+    return how == "certainly" or (rounds is not None and rounds[0] == rounds[1])

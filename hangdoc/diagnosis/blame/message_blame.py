@@ -13,7 +13,8 @@ from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import (
     LeftOut,
@@ -31,6 +32,7 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
+from hangdoc.model.process import Stack
 from hangdoc.model.wording import ranks_text
 
 _MOST_NAMED = 8
@@ -242,9 +244,64 @@ def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
     return Blame(found, (fewer[0],), asks, proved=True, confidence=Confidence.POSSIBLE, sure=sure)
 
 
+def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
+    """The one rank that has never sent from a line, from which all others, several, have sent to the rank that takes
+    messages from anyone; else the one that alone has run, or written, what skips a message.
+
+    Example: rank 0 waits in a recv from any rank, and ranks 1 and 3 have sent their end marks to it, at line 70 → rank
+    2.
+    """
+    waiting = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
+    senders = [rank for rank in case.activities if rank not in waiting and case.graph.on(rank) & set(waiting)]
+    if len(waiting) != 1 or len(senders) <= 2:
+        return None
+    issued = {rank: _lines_to(case, rank, waiting[0]) for rank in senders}
+    missing = {rank: _only_others(issued, rank) for rank in senders if all(issued.values())}
+    lacking = {rank: stacks for rank, stacks in missing.items() if stacks}
+    if len(lacking) == 1:
+        ((rank, stacks),) = lacking.items()
+        sure = f"all others have sent rank {waiting[0]} messages from a line from which rank {rank} has sent none"
+        found = MissingPartner(LeftOut(rank, waiting[0], "send", stacks[0]), alone=tuple(skipped_alone(case, rank)))
+        return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    skipping = {rank: by for rank in senders if (by := tuple(skipped_alone(case, rank)))}
+    if len(skipping) != 1:
+        return None
+    ((rank, by),) = skipping.items()
+    sure = f"rank {rank} alone has run what skips a message"
+    return Blame(MissingPartner(alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+_Lines = dict[tuple[str, int], Stack]
+"""(file, line) → the stack of a message that was issued there."""
+
+
+def _lines_to(case: Case, rank: int, peer: int) -> _Lines:
+    """The lines from which the rank has sent to that peer; none where some of its messages are forgotten."""
+    journal = case.ranks[rank].journal
+    if journal is None or not journal.has_all_messages:
+        return {}
+    stacks = [journal.stack(m.stack) for m in journal.point_to_points if message_way(m.op) == "send" and m.peer == peer]
+    return {(own[0].file, own[0].line): stack for stack in stacks if (own := user_stack(stack))}
+
+
+def _only_others(issued: dict[int, _Lines], rank: int) -> list[Stack]:
+    """A stack of each line from which all other ranks have issued messages, and this one none."""
+    others = [lines for each, lines in issued.items() if each != rank]
+    common = set.intersection(*map(set, others)) - set(issued[rank])
+    return [others[0][line] for line in sorted(common)]
+
+
 def is_from_anyone(activity: Activity) -> bool:
-    """True for a recv from any rank."""
-    return activity.kind == ActivityKind.RECV and "anysource" in activity.operation
+    """True for a recv from any rank: one that was given no source."""
+    given = [
+        local.value
+        for frame in below_user(activity.stack)
+        if plain(frame.function) in names("receives_message")
+        for local in frame.locals
+        if local.name in names("peer_local")
+    ]
+    named_none = bool(given) and set(given) == {"None"}
+    return activity.kind == ActivityKind.RECV and ("anysource" in activity.operation or named_none)
 
 
 def messages_sent(case: Case, rank: int, peer: int) -> int:
@@ -295,9 +352,11 @@ def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     1, 2 and 4 in all_reduce → True.
     """
     others = [a.kind for rank, a in case.activities.items() if rank not in roots]
+    if any(is_from_anyone(case.activities[rank]) for rank in roots):
+        return False  # it takes from them what comes
     if len(roots) != 1 or len(others) < _FEWEST_OTHERS or set(others) != {ActivityKind.IN_COLLECTIVE}:
         return False
-    return is_with_several(case.activities[roots[0]], case.sources)
+    return is_with_several(case.activities[roots[0]], case.sources, case.activities)
 
 
 def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:
@@ -311,7 +370,7 @@ def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None
     Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
     rank 0, alternatives (1,) and (2,).
     """
-    sender = fewer_to_anyone(case)
+    sender = fewer_to_anyone(case) or left_out_to_anyone(case)
     if sender is not None:
         return sender
     roots = tuple(sorted(case.graph.roots))

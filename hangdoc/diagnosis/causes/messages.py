@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
-from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
@@ -98,32 +97,6 @@ def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
     )
 
 
-@cause("HD202", explains=UnevenMicroBatches, order=285)
-def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding:
-    """HD202: neighbor stages of a pipeline run different numbers of micro-batches."""
-    counts, culprits = blame.found.counts, blame.culprits
-    others = tuple(sorted(set(counts) - set(culprits)))
-    where = case.activities[culprits[0]].where
-    return Finding(
-        "HD202",
-        sentence(
-            [
-                [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where), ", and "],
-                [Does(others, "runs", "run"), " ", _numbers(counts, others)],
-            ],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        "each stage of a pipeline sends and receives one message for each micro-batch, so the further ones have no "
-        "partner",
-        "give every stage the same number of micro-batches (n_microbatches): compute it from what all of them share",
-    )
-
-
-def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> Joined:
-    """4; 2 or 8."""
-    return joined(*map(str, sorted({counts[rank] for rank in ranks})), between=" or ")
-
-
 @cause("HD202", explains=MissingPartner, order=290)
 def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
@@ -203,6 +176,8 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
 def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: int | None) -> Message:
     """How many messages the waiter expects of its peer, and how many the peer has issued."""
     rank = waiter.rank
+    if is_from_anyone(waiter) and not case.has_history:
+        return f"rank {rank} takes a message of any rank"
     if is_from_anyone(waiter):
         others = tuple(r for r in sorted(case.activities) if r not in (rank, peer))
         most = max(messages_sent(case, r, rank) for r in others)
