@@ -22,6 +22,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.stacks import Site, fork, site_of, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.operations import operation
 from hangdoc.model.wording import ranks_text
 
 _EXCHANGE = "exchange of messages"
@@ -39,7 +40,9 @@ def passed_by(case: Case) -> Blame[Diverged] | None:
         tokens = {rank: each[0] for rank, each in _tokens(found).items()}
         theirs = [tokens[rank] for rank in calling if rank in tokens]
         ahead = [rank for rank in passing if rank in tokens and is_further_on(case, [tokens[rank]], theirs)]
-        if ahead:
+        # Who has done its part of a rooted call may go on while the root waits for others.
+        others = awaited.difference(ahead)
+        if ahead and not (others and operation(case.activities[calling[0]].operation).rooted):
             for history in from_stacks({rank: found[rank] for rank in (*calling, *ahead)}):
                 candidates = repairs(history)
                 if candidates:

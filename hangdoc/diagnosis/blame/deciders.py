@@ -48,6 +48,7 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
@@ -299,13 +300,14 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, a missing partner, a message too many, the order across groups, the lines of the stacks; a circle is
-    always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a partner that
+    was chosen wrongly, a message that went astray, a missing partner, a message too many, the order across groups, the
+    lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, ahead_of_its_message, partner, one_too_many, order_across_groups, compare_places, cycle)
+    messages = (odd_partner, odd_message, ahead_of_its_message, partner, one_too_many)
+    deciders = (*messages, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

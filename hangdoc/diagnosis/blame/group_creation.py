@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from hangdoc.diagnosis.blame.left_loop import is_past_in_round
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
@@ -30,6 +30,8 @@ _LABEL = "new_group"
 LOCAL = "new_group by members"
 """What the groups are called whose members alone make them (`use_local_synchronization=True`): torch 2.13 names such a
 group after its members and the number of groups that the rank has made before, so unequal numbers never meet."""
+_WHILE_MAKING = (ActivityKind.STORE_WAIT, ActivityKind.IN_COLLECTIVE)
+"""What a rank is seen to do in new_group: it waits for the other members' addresses, in the store or in the backend."""
 _Making = tuple[int, Stack, tuple[int, ...]]
 """A group's number, where the rank makes it, its members as far as they are known."""
 
@@ -166,11 +168,13 @@ def _left_out_by_either(history: GroupHistory, sides: list[list[Token]]) -> list
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
     """The repair if the ranks of ``without`` skipped the group that those of ``having`` made under this number.
 
-    They did if the ranks of ``having`` made the group of ``without`` later; else None. Example: ``having`` made A, B,
-    ``without`` made B → A is missing on ``without``.
+    They did if other ranks made the group of ``without`` later; else None. Who is no member of it shows nothing of it.
+    Example: ``having`` made A, B, ``without`` made B → A is missing on ``without``.
     """
     mine, theirs = without[0], having[0]
-    later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
+    skipping = {token.rank for token in without}
+    others = (tokens for rank, tokens in history.tokens.items() if rank not in skipping)
+    later = (t for tokens in others for t in tokens if t.sequence > theirs.sequence)
     if not any(_same_call(mine, token) for token in later):
         return None
     ranks = tuple(sorted(token.rank for token in without))
@@ -238,7 +242,7 @@ def _passed(case: Case, making: Mapping[int, _Making]) -> dict[int, list[_Making
     found: dict[int, list[_Making]] = {}
     for maker, (number, stack, members) in making.items():
         ahead = [rank for rank, a in case.activities.items() if rank not in making and rank in members]
-        ahead = [r for r in ahead if is_past(case.sources, case.activities[r].stack, stack) == "certainly"]
+        ahead = [rank for rank in ahead if is_past_in_round(case, rank, maker)]
         if number > 1 and ahead:
             found[maker] = [(number - 1, _only_other_call(case, stack), ())]
             found.update({rank: [(number - 1, stack, members)] for rank in ahead})
@@ -315,7 +319,7 @@ def _made(journal: Journal) -> Iterator[_Making]:
 def _making(case: Case, rank: int) -> _Making | None:
     """The group that the rank is making now: from its journal, or from the locals of torch's own frame."""
     journal, activity = case.ranks[rank].journal, case.activities[rank]
-    seen = _making_on_stack(activity.stack) if activity.kind == ActivityKind.STORE_WAIT else None
+    seen = _making_on_stack(activity.stack) if activity.kind in _WHILE_MAKING else None
     for wait in journal.store_waits if journal is not None else ():
         if wait.operation == "group" and wait.keys and wait.keys[0].isdigit():
             number = int(wait.keys[0])

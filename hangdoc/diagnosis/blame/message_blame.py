@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
+from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop, rounds_of
+from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds
+from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import (
     LeftOut,
@@ -24,11 +27,12 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.state.awaited_peers import is_with_several
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Stack
 from hangdoc.model.wording import ranks_text
 
 _MOST_NAMED = 8
@@ -45,9 +49,11 @@ class MissingPartner(Explanation):
     """The loop in which the culprit passed its messages, and which it has left."""
     ahead: bool = False
     """The culprit has gone on to a later round than the one that waits for it."""
+    alone: tuple[Condition, ...] = ()
+    """Under what the culprit alone has been that skips a message."""
 
 
-def partner(case: Case) -> Blame[MissingPartner] | None:
+def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The peer of a message without a partner, if this one message would let all ranks go on.
 
     Example: rank 0 waits in recv from 1, rank 1 in barrier, and all others in that barrier → rank 1.
@@ -57,7 +63,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
         if peer in alone and not is_on_its_way(case, waiter, peer):
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
-            left = left_loop(case, peer)
+            left = left_loop(case, peer) or left_beside_others(case, waiter, peer)
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
@@ -69,11 +75,28 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if not case.has_history and _alone_in_exchange(case, (waiter,)):
+                sure = (
+                    "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
+                )
+                return Blame(ExchangeTooMany((peer,)), (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if _turned_back(case, peer, waiter):
                 sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if went_past := _alone_past(case, peer, waiter):
+                sure = f"rank {peer} alone has run what skips a message"
+                found = replace(found, alone=went_past)
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTooMany(Explanation):
+    """The culprit waits in an exchange of messages that no other rank takes part in; ``peers``: those that it names, ()
+    where that could not be seen."""
+
+    peers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,11 @@ def one_too_many(case: Case) -> Blame[OneTooMany] | None:
             found = OneTooMany(waiter, peer, usual)
             return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _alone_past(case: Case, peer: int, waiter: int) -> tuple[Condition, ...]:
+    """Under what the peer alone has been that skips a message; () where the waiter alone has skipped one as well."""
+    return () if skipped_alone(case, waiter) else tuple(skipped_alone(case, peer))
 
 
 def _turned_back(case: Case, peer: int, waiter: int) -> bool:
@@ -127,61 +155,9 @@ def _partners(case: Case) -> Blame[MissingPartner] | None:
     return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
 
 
-@dataclass(frozen=True, slots=True)
-class LeftLoop:
-    """The loop in which a rank passed its messages and which it has left; ``still``: the ranks still in it."""
-
-    still: tuple[int, ...]
-    gone: tuple[int, ...]
-    """The ranks that passed messages in it and left it, this rank included."""
-    condition: str
-    frame: Frame
-    later: bool
-    """The counter of the loop shows all that are still in it in a later round than the last one of any that left it."""
-
-
-def left_loop(case: Case, rank: int) -> LeftLoop | None:
-    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is.
-
-    Example: rank 1 passed its messages in `for chunk in chunks:` and is now in a barrier after it, ranks 0 and 2 are
-    still in the loop → that loop, still (0, 2), gone (1,).
-    """
-    for frame in user_stack(_last_issued(case, rank)):
-        tree = case.sources.function(frame.file, frame.line)
-        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
-        if loop is None:
-            continue
-        inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}
-        gone = {r for r in case.activities if r not in inside and _holds(loop, frame, _last_issued(case, r))}
-        if rank in inside or not inside:
-            return None
-        at = replace(frame, line=loop.line)
-        later = _are_later(case, loop, frame, inside, gone)
-        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
-    return None
-
-
-def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:
-    for name in loop.rounds[:1]:
-        counted = case.values.of(frame.file, frame.function, name)
-        if all(counted.get(rank, "").isdecimal() for rank in inside | gone):
-            return min(int(counted[rank]) for rank in inside) > max(int(counted[rank]) for rank in gone)
-    return False
-
-
-def _last_issued(case: Case, rank: int) -> Stack:
-    journal = case.ranks[rank].journal
-    return journal.stack(journal.point_to_points[-1].stack) if journal is not None and journal.point_to_points else ()
-
-
-def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
-    return any(
-        (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
-        for f in stack
-    )
-
-
-def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner] | None:
+def odd_message(
+    case: Case,
+) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner | ExchangeTooMany] | None:
     """A message with two different tags, to or from the wrong rank or ranks, left out once, or without a partner.
 
     They are tried in this order, the more specific explanation first. Example: rank 0 sent tag 1 to rank 1, which waits
@@ -212,22 +188,30 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | M
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
-    rounds = _rounds(case, found.receiver, found.sender) if not case.has_history else None
+    rounds = rounds_of(case, found.receiver, found.sender) if not case.has_history else None
     if rounds is not None and rounds[1] > rounds[0]:
         sure = f"rank {found.sender} is a round further than rank {found.receiver}, which waits for its message"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    skipping = {side: by for side in sides if (by := tuple(skipped_alone(case, side[0])))}
+    if len(skipping) == 1:
+        ((side, by),) = skipping.items()
+        sure = f"{ranks_text(side)} alone has run what skips a message"
+        return Blame(replace(found, alone=by), side, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
-def _without_partners(case: Case) -> Blame[MissingPartner] | None:
+def _without_partners(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The one rank that is an end of every one of several messages without a partner."""
-    rank = common_rank(left_without(case.messages_alone))
+    without = left_without(case.messages_alone)
+    rank = common_rank(without)
     if rank is None:
         return None
     sure = "every message without a partner is to or from it"
-    return Blame(
-        MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure
-    )
+    peers = tuple(sorted({other for pair in without for other in pair} - {rank}))
+    found: MissingPartner | ExchangeTooMany = MissingPartner(left=left_loop(case, rank))
+    if case.activities[rank].kind in MESSAGES and all(each.rank == rank for each in without.values()):
+        found = ExchangeTooMany(peers)
+    return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 _FEWEST_EACH = 3
@@ -260,9 +244,64 @@ def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
     return Blame(found, (fewer[0],), asks, proved=True, confidence=Confidence.POSSIBLE, sure=sure)
 
 
+def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
+    """The one rank that has never sent from a line, from which all others, several, have sent to the rank that takes
+    messages from anyone; else the one that alone has run, or written, what skips a message.
+
+    Example: rank 0 waits in a recv from any rank, and ranks 1 and 3 have sent their end marks to it, at line 70 → rank
+    2.
+    """
+    waiting = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
+    senders = [rank for rank in case.activities if rank not in waiting and case.graph.on(rank) & set(waiting)]
+    if len(waiting) != 1 or len(senders) <= 2:
+        return None
+    issued = {rank: _lines_to(case, rank, waiting[0]) for rank in senders}
+    missing = {rank: _only_others(issued, rank) for rank in senders if all(issued.values())}
+    lacking = {rank: stacks for rank, stacks in missing.items() if stacks}
+    if len(lacking) == 1:
+        ((rank, stacks),) = lacking.items()
+        sure = f"all others have sent rank {waiting[0]} messages from a line from which rank {rank} has sent none"
+        found = MissingPartner(LeftOut(rank, waiting[0], "send", stacks[0]), alone=tuple(skipped_alone(case, rank)))
+        return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    skipping = {rank: by for rank in senders if (by := tuple(skipped_alone(case, rank)))}
+    if len(skipping) != 1:
+        return None
+    ((rank, by),) = skipping.items()
+    sure = f"rank {rank} alone has run what skips a message"
+    return Blame(MissingPartner(alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+_Lines = dict[tuple[str, int], Stack]
+"""(file, line) → the stack of a message that was issued there."""
+
+
+def _lines_to(case: Case, rank: int, peer: int) -> _Lines:
+    """The lines from which the rank has sent to that peer; none where some of its messages are forgotten."""
+    journal = case.ranks[rank].journal
+    if journal is None or not journal.has_all_messages:
+        return {}
+    stacks = [journal.stack(m.stack) for m in journal.point_to_points if message_way(m.op) == "send" and m.peer == peer]
+    return {(own[0].file, own[0].line): stack for stack in stacks if (own := user_stack(stack))}
+
+
+def _only_others(issued: dict[int, _Lines], rank: int) -> list[Stack]:
+    """A stack of each line from which all other ranks have issued messages, and this one none."""
+    others = [lines for each, lines in issued.items() if each != rank]
+    common = set.intersection(*map(set, others)) - set(issued[rank])
+    return [others[0][line] for line in sorted(common)]
+
+
 def is_from_anyone(activity: Activity) -> bool:
-    """True for a recv from any rank."""
-    return activity.kind == ActivityKind.RECV and "anysource" in activity.operation
+    """True for a recv from any rank: one that was given no source."""
+    given = [
+        local.value
+        for frame in below_user(activity.stack)
+        if plain(frame.function) in names("receives_message")
+        for local in frame.locals
+        if local.name in names("peer_local")
+    ]
+    named_none = bool(given) and set(given) == {"None"}
+    return activity.kind == ActivityKind.RECV and ("anysource" in activity.operation or named_none)
 
 
 def messages_sent(case: Case, rank: int, peer: int) -> int:
@@ -283,7 +322,9 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     for rank, activity in case.activities.items():
         peer = activity.peer
         if activity.kind in MESSAGES and peer in case.activities and peer is not None and not _answers(case, activity):
-            rounds = _rounds(case, rank, peer)
+            if is_both_ways(case, activity) and is_both_ways(case, case.activities[peer]):
+                continue  # with whom a rank exchanges may be chosen anew in each round
+            rounds = rounds_of(case, rank, peer)
             ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
     if len(ahead) != 1:
         return None
@@ -299,22 +340,37 @@ def _answers(case: Case, waiter: Activity) -> bool:
     return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
 
 
-def _rounds(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
-    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
-    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
-    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
-    if not names or not all(count.isdecimal() for each in counts for count in each):
-        return None
-    return list(map(int, counts[0])), list(map(int, counts[1]))
+_FEWEST_OTHERS = 3
+"""Ranks that have gone on, from which on the only one that has not is the odd one; chosen by hand."""
 
 
-def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
+def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
+    """True if one rank alone waits in an exchange with several peers, and all others are in collectives: one that left
+    its part out would keep several waiting.
+
+    Example: rank 3 waits for the messages that `isend(edge, left)` and `isend(edge, right)` have issued, and ranks 0,
+    1, 2 and 4 in all_reduce → True.
+    """
+    others = [a.kind for rank, a in case.activities.items() if rank not in roots]
+    if any(is_from_anyone(case.activities[rank]) for rank in roots):
+        return False  # it takes from them what comes
+    if len(roots) != 1 or len(others) < _FEWEST_OTHERS or set(others) != {ActivityKind.IN_COLLECTIVE}:
+        return False
+    return is_with_several(case.activities[roots[0]], case.sources, case.activities)
+
+
+def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:
+    sure = "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
+    return Blame(ExchangeTooMany(peers), waiting, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
     """The ranks in a send or recv whose peer no source shows, if all others wait for them.
 
     Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
     rank 0, alternatives (1,) and (2,).
     """
-    sender = fewer_to_anyone(case)
+    sender = fewer_to_anyone(case) or left_out_to_anyone(case)
     if sender is not None:
         return sender
     roots = tuple(sorted(case.graph.roots))
@@ -323,5 +379,6 @@ def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
     waiting = sorted({w.waiter for w in case.graph.waits})
     proved = {*waiting, *roots} == set(case.activities)
     sure = "which rank the message is for, or from, could not be seen"
-    found = MissingPartner()
-    return Blame(found, roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
+    if proved and _alone_in_exchange(case, roots):
+        return _too_many(roots, ())
+    return Blame(MissingPartner(), roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)

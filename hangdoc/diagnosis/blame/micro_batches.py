@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.pipeline_schedule import micro_batches
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.wording import ranks_text
 
 
@@ -43,6 +44,26 @@ def uneven_micro_batches(case: Case) -> Blame[UnevenMicroBatches] | None:
     odd = tuple(sorted(rank for side in sides[1:] for rank in side))
     sure = f"the micro-batches of {ranks_text(tuple(sorted(counts)))}, by their stacks"
     found_by = UnevenMicroBatches(counts)
+    if tie and len(sides) == 2 and (through := _through(case, counts)):
+        # Who is through with its step has had no more of them than the neighbor with the fewer ones.
+        most = max(counts.values())
+        odd = tuple(sorted(rank for rank in counts if counts[rank] == most))
+        sure = f"{sure}; {ranks_text(through)} through with that step, with fewer than {most}"
+        return Blame(found_by, odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     if tie:
         return Blame(found_by, odd, (sides[0],), proved=True, sure=f"{sure}; either number may be the wrong one")
     return Blame(found_by, odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _through(case: Case, counts: dict[int, int]) -> tuple[int, ...]:
+    """The ranks that are through with the step in which the stage of the most micro-batches still is: they wait for it
+    in a collective further on."""
+    most = [rank for rank in counts if counts[rank] == max(counts.values())]
+    stacks = [case.activities[rank].stack for rank in most]
+    return tuple(
+        rank
+        for rank, activity in sorted(case.activities.items())
+        if rank not in counts
+        and activity.kind == ActivityKind.IN_COLLECTIVE
+        and all(is_past(case.sources, activity.stack, stack) for stack in stacks)
+    )

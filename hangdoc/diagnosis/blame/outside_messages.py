@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole, decide
+from hangdoc.diagnosis.blame.left_loop import rounds_of
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -58,7 +59,9 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
     points = diverging_guards(case.sources, case.values, sides, (outside, tuple(inside)))
     left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
     left = [p for p in left if 2 * _how_many_are_in(case, p, inside) >= len(inside)]
-    found = _outside(case, inside, _EXCHANGE) if left and not _in_one_loop(case, *sides) else None
+    # Where peers are known, these tell more about messages within one loop.
+    apart = not _in_one_loop(case, *sides) or (not robbed and _in_one_round(case, outside[0], usual))
+    found = _outside(case, inside, _EXCHANGE) if left and apart else None
     if found is None or set(found.culprits) != set(outside):
         return None
     found = replace(found, found=replace(found.found, branch_points=tuple(left)))
@@ -87,6 +90,12 @@ def _in_one_loop(case: Case, mine: Stack, theirs: Stack) -> bool:
         for stack in (mine, theirs)
     ]
     return bool(loops[0] & loops[1])
+
+
+def _in_one_round(case: Case, rank: int, other: int) -> bool:
+    """True if the counters of the loops that both are in show one round of them."""
+    rounds = rounds_of(case, rank, other)
+    return rounds is not None and rounds[0] == rounds[1]
 
 
 def _in_messages(case: Case) -> list[int]:

@@ -8,11 +8,13 @@ from hangdoc.diagnosis.condition.around_message import sent_before
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+from hangdoc.model.operations import message_way
 from hangdoc.model.wording import ranks_text
 
 MOST_TRIED = 64
@@ -103,6 +105,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     odd = _without_those_that_sent(case, ring, odd)
+    new = [ranks for ranks in odd if not any(_has_passed_before(case, rank) for rank in ranks)]
+    if len(odd) > 1 and len(new) == 1 and ring:
+        sure = f"{circle}; only {ranks_text(new[0])} never passed such a message before"
+        return Blame(found, new[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
@@ -110,6 +116,27 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
     sure = f"{circle}; only {ranks_text(odd[0])} can break it"
     return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+
+
+def _has_passed_before(case: Case, rank: int) -> bool:
+    """True if the rank has passed a message like the one it waits for: at that line, with that peer. True as well where
+    not all of its messages are known.
+
+    Example: in the first rounds rank 0 sent to rank 1 at line 63, and now it sends to rank 3 there → False.
+    """
+    journal, activity = case.ranks[rank].journal, case.activities[rank]
+    if journal is None or not journal.is_history or not journal.has_all_messages:
+        return True
+    here = [(frame.file, frame.line) for frame in user_stack(activity.stack)[:1]]
+    alike = (
+        message
+        for message in journal.point_to_points
+        if message.completed and message.peer == activity.peer and message_way(message.op) == activity.kind
+    )
+    return not here or any(
+        here == [(frame.file, frame.line) for frame in user_stack(journal.stack(message.stack))[:1]]
+        for message in alike
+    )
 
 
 def _left_out(case: Case, ring: tuple[Activity, ...]) -> RoundLeftOut | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.odd_partner import OddPartner
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
@@ -48,6 +49,31 @@ def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             _also_stuck(case, ring),
         ],
         f"each of them has issued both its send and its recv, with one peer: {pairs}; no two of them agree",
+        "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
+        "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
+    )
+
+
+@cause("HD202", explains=OddPartner, order=258)
+def odd_partner(case: Case, blame: Blame[OddPartner]) -> Finding:
+    """HD202: in an exchange by pairs, a rank has chosen a partner that had another one in that round.
+
+    Example: ranks 0 and 2 are left over, rank 0 has chosen rank 2, and rank 2 has chosen rank 4.
+    """
+    partners = blame.found.partners
+    odd = blame.culprits[0]
+    by = next(rank for rank, peer in partners.items() if peer == odd)
+    rest = tuple(r for r in others_of(case, blame) if r not in partners)
+    return Finding(
+        "HD202",
+        sentence(
+            [
+                [f"rank {odd} has chosen rank {partners[odd]} for its partner at ", place(case.activities[odd].where)],
+                [f", which had another one in that round; rank {by} has chosen rank {odd}, and waits for it"],
+            ],
+            [Does(rest, "waits", "wait"), " behind them"] if rest else "",
+        ),
+        "all ranks that have gone past that round had chosen each other",
         "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
         "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
     )

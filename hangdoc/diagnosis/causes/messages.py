@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner, OneTooMany, is_from_anyone, messages_sent
-from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
@@ -20,7 +19,7 @@ from hangdoc.diagnosis.condition.way_to_message import (
     takes_peers_from,
     way_to_message,
 )
-from hangdoc.diagnosis.condition.ways_past import loop_around, loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
@@ -98,32 +97,6 @@ def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
     )
 
 
-@cause("HD202", explains=UnevenMicroBatches, order=285)
-def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding:
-    """HD202: neighbor stages of a pipeline run different numbers of micro-batches."""
-    counts, culprits = blame.found.counts, blame.culprits
-    others = tuple(sorted(set(counts) - set(culprits)))
-    where = case.activities[culprits[0]].where
-    return Finding(
-        "HD202",
-        sentence(
-            [
-                [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where), ", and "],
-                [Does(others, "runs", "run"), " ", _numbers(counts, others)],
-            ],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        "each stage of a pipeline sends and receives one message for each micro-batch, so the further ones have no "
-        "partner",
-        "give every stage the same number of micro-batches (n_microbatches): compute it from what all of them share",
-    )
-
-
-def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> Joined:
-    """4; 2 or 8."""
-    return joined(*map(str, sorted({counts[rank] for rank in ranks})), between=" or ")
-
-
 @cause("HD202", explains=MissingPartner, order=290)
 def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
@@ -134,7 +107,6 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     if first is None:
         return None
     peer = first.peer if first.peer is not None else blame.culprits[0]
-    last = _last_message(case, peer, first.rank)
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
@@ -149,34 +121,19 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
-        decided_at=_ended_at(case, last[1])
-        if blame.found.left is not None and last is not None and not issued_further_on(case, first, peer)
-        else next(iter(_by_stacks(case, blame.found, first, peer)), None),
+        decided_at=_decided_at(case, blame.found, first, peer),
     )
 
 
-@cause("HD202", explains=OneTooMany, order=292)
-def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
-    """HD202: a rank expects one message more than its peer passes in a round."""
-    found = blame.found
-    waiter, peer = case.activities[found.rank], case.activities[found.peer]
-    under, loop = awaited_under(case, waiter), loop_around(case, waiter.stack)
-    return Finding(
-        "HD202",
-        sentence(
-            [
-                [f"rank {found.rank} waits for one {waiter.kind} more with rank {found.peer} than ever"],
-                [at(waiter.where), f": rank {found.peer} is in ", single_spaced(peer.text), at(peer.where)],
-            ]
-        ),
-        joined(
-            f"in each round before, rank {found.rank} passed {found.usual} such messages with rank {found.peer}, which "
-            "has issued as many this time",
-            *under,
-            "" if under or loop is None else ["how many it awaits depends on ", loop],
-        ),
-        f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
-    )
+def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> Condition | None:
+    """The condition by which the peer left the message out; None where none is the likeliest."""
+    last = _last_message(case, peer, waiter.rank)
+    left = found.left
+    if left is not None and last is not None and not issued_further_on(case, waiter, peer):
+        return _ended_at(case, last[1])
+    if left is not None and not case.has_history:
+        return left.way_out or Condition(left.condition, left.frame.file, left.frame.line)
+    return next(iter(_by_stacks(case, found, waiter, peer)), None)
 
 
 def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
@@ -219,6 +176,8 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
 def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: int | None) -> Message:
     """How many messages the waiter expects of its peer, and how many the peer has issued."""
     rank = waiter.rank
+    if is_from_anyone(waiter) and not case.has_history:
+        return f"rank {rank} takes a message of any rank"
     if is_from_anyone(waiter):
         others = tuple(r for r in sorted(case.activities) if r not in (rank, peer))
         most = max(messages_sent(case, r, rank) for r in others)
@@ -266,6 +225,9 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
     stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
+    if found.alone:
+        been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
+        return [*clauses, [been, ", which skips a message"]]
     clauses += _conditions(case, stack, peer, told=left is not None)
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
@@ -275,7 +237,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses += _awaited(case, waiter, peer)
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
-        clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
+        by: Message = [", by ", left.way_out] if left.way_out is not None else ""
+        clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left", by])
     return clauses
 
 
@@ -292,7 +255,9 @@ def _awaited(case: Case, waiter: Activity, peer: int) -> list[Message]:
 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
-    """What may have led the peer past the message, where stacks alone are there to see."""
+    """What may have led the peer past the message, where stacks alone are there to see, or what it alone has run."""
+    if found.alone:
+        return list(found.alone)
     traces = left_alone(case, peer) if not case.has_history else []
     if traces:
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]

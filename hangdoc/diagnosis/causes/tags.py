@@ -20,7 +20,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_line
 from hangdoc.diagnosis.messages.faults import TagMismatch
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Joined, Message, conditions_in, joined, sentence
+from hangdoc.model.message import Joined, Message, Ranks, conditions_in, joined, sentence
 
 _MOST_SETTINGS = 2
 """Reasons for a tag that are told; chosen by hand."""
@@ -39,8 +39,11 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
         # Either the receiver awaits a message that was left out, or the sender sends one that is not expected.
         said = left_out(case, receiver, found.sender, partner)
         said = said if any(conditions_in(said)) else _not_expected(case, found)
+    if found.alone:
+        culprit = Ranks(blame.culprits)
+        said = [["by what it ran or wrote, ", culprit, " alone has been under ", Joined(found.alone, " and ")]]
     fix: Message = "use one tag for the message on both sides"
-    if apart and any(conditions_in(said)):
+    if found.alone or (apart and any(conditions_in(said))):
         fix = "let both ranks decide alike whether the message with that tag is passed"
     cited = list(dict.fromkeys(conditions_in(said)))
     return Finding(

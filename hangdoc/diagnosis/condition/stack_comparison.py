@@ -12,6 +12,9 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.process import Frame, Stack
 
+_LONGEST = 200
+"""Lines of a loop that are looked through; chosen by hand."""
+
 
 def within_one_function(sources: Sources, where: Fork) -> tuple[Frame, Frame] | None:
     """The frames at which the stacks diverge, where both are in one function, at different lines.
@@ -88,7 +91,8 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
 
     They are those of the innermost function that both share, and those around the calls that lead there, as far out as
     no library lies between, whose loops cannot be seen. Example: both are in fit(), in `for step in range(n):`, or in
-    what it calls there → [('train.py', 'fit', 'step')]. One call may lead to different functions, such as
+    what it calls there → [('train.py', 'fit', 'step')]. A loop that only waits for what was issued before it has no
+    rounds of its own. One call may lead to different functions, such as
     `role.step(n)` to Actor.step() and Learner.step(): it is in the same round of its loops all the same.
     """
     where = fork(stack, other)
@@ -97,13 +101,24 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
     ways = [list(reversed(way[: where.common + within_one])) for way in (where.mine, where.theirs)]
     for mine, theirs in zip(*ways, strict=True):
         around = [guards_of(sources, f, callees_of(s)) for f, s in ((mine, stack), (theirs, other))]
-        loops = [g for g in around[0] if g.kind == "loop" and g in around[1]]
+        loops = [g for g in around[0] if g.kind == "loop" and g in around[1] and not waits_only(sources, mine, g)]
         if loops and not loops[-1].rounds and not found:
             return []  # it goes round unseen, however far the loops around it have counted
         found = [*((mine.file, mine.function, name) for g in loops for name in g.rounds), *found]
         if _is_called_by_library(stack, mine):
             break
     return found
+
+
+def waits_only(sources: Sources, frame: Frame, loop: Guard) -> bool:
+    """True for a loop around the line that only waits for messages which were issued before it: `for work in works: ⏎
+    work.wait()`."""
+    first, last = loop.span
+    if loop.kind != "loop" or not first < frame.line <= last:
+        return False
+    body = [sources.line(frame.file, line) or "" for line in range(first + 1, min(last, first + _LONGEST) + 1)]
+    waits = any(call in line for line in body for call in names("wait_call"))
+    return waits and not any(call in line for line in body for call in names("issues_message"))
 
 
 def _is_called_by_library(stack: Stack, frame: Frame) -> bool:

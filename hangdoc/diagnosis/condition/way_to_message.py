@@ -7,12 +7,13 @@ import ast
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.matching_message import issued_from
+from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, jumps_further_in
 from hangdoc.diagnosis.source.items import names_of_items
@@ -24,8 +25,6 @@ from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 
-_LONGEST = 200
-"""Lines of a loop that are looked through; chosen by hand."""
 _MOST = 2
 """Conditions that are named; chosen by hand: a longer list helps nobody."""
 
@@ -43,7 +42,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
-    mine = [p for p in mine if not is_settled(case, p.guard, p.file)]
+    mine = [(way_out_of(case, p) if p.uneven else None) or p for p in mine if not is_settled(case, p.guard, p.file)]
     return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
 
 
@@ -211,10 +210,5 @@ def _lines(way: Stack) -> tuple[tuple[str, int | None], ...]:
 
 
 def _waits_only(case: Case, stack: Stack, point: BranchPoint) -> bool:
-    """True for a loop that only waits for messages which were issued before it: `for work in works: work.wait()`."""
     frame = next(iter(user_stack(stack)), None)
-    first, last = point.guard.span
-    if frame is None or point.guard.kind != "loop" or point.file != frame.file or not first < frame.line <= last:
-        return False
-    body = [case.sources.line(frame.file, line) or "" for line in range(first + 1, min(last, first + _LONGEST) + 1)]
-    return not any(call in line for line in body for call in names("issues_message"))
+    return frame is not None and point.file == frame.file and waits_only(case.sources, frame, point.guard)

@@ -6,6 +6,7 @@ import ast
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
+from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -72,6 +73,7 @@ def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
     for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
         tree = case.sources.function(frame.file, frame.line)
         loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        loops = [loop for loop in loops if not waits_only(case.sources, frame, loop)]
         if loops:
             return frame.file, loops[-1]
     return None

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
@@ -38,6 +39,8 @@ class TagMismatch(Explanation):
     """The line that sent the message."""
     strayed: int | None
     """The rank of the two that used another tag at this line before; None if both did, or neither."""
+    alone: tuple[Condition, ...] = ()
+    """Under what one of the two, and no other rank, has been that skips a message."""
 
 
 def crossed_tags(case: Case) -> TagMismatch | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.syntax import holds, names_in
+from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of
 
 
 def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
@@ -18,6 +19,24 @@ def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
     named = [each.value for each in node.keywords if each.arg in names("peer_local")]
     given = named or arguments[1:2]
     return given[0] if len(given) == 1 else None
+
+
+def issued_peers(function: ast.AST) -> set[tuple[str, str]]:
+    """('isend', 'self.left') of each message that the function passes, or prepares: the call and the peer as it is
+    written, '' where none is given."""
+    return {(kind, text_of(given)) for kind, _, given in message_calls(function)}
+
+
+def message_calls(function: ast.AST) -> Iterator[tuple[str, ast.Call, ast.expr | None]]:
+    """('isend', the call, what it gives for the peer) of each of these calls."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        kind, arguments = last_name(node.func), node.args
+        if kind in names("prepares_message") and arguments:
+            kind, arguments = last_name(arguments[0]), arguments[1:]
+        if kind in names("sends_message") or kind in names("receives_message"):
+            yield kind, node, peer_given(node, arguments)
 
 
 def root_of_round(tree: ast.AST, line: int, *, of_items: bool = False) -> bool:

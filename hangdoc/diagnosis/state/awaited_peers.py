@@ -8,17 +8,17 @@ in have a peer in common where one rank left its part out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
-from hangdoc.diagnosis.source.message_calls import peer_given
+from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import RankSnapshot
 
@@ -95,15 +95,9 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
         return set()
     values = {local.name: local.value for local in frame.locals}
     found = set()
-    for node in ast.walk(enclosing_function(tree, frame.line)):
-        if not isinstance(node, ast.Call):
-            continue
-        kind, arguments = last_name(node.func), node.args
-        if kind in names("prepares_message") and arguments:
-            kind, arguments = last_name(arguments[0]), arguments[1:]
+    for kind, node, given in message_calls(enclosing_function(tree, frame.line)):
         if kind not in _WAYS.values():
-            continue
-        given = peer_given(node, arguments)
+            continue  # the rank has come out of it
         peer = value_of(given, values) if given is not None else ""
         if peer == "None":
             continue  # it has no such neighbor: the call is under a condition
@@ -111,6 +105,34 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
             return set()
         found.add((kind, int(peer)))
     return found
+
+
+def is_with_several(activity: Activity, sources: Sources, ranks: Collection[int]) -> bool:
+    """True if the rank waits in a function that issues messages to, and from, more than one of these ranks. A peer that
+    cannot be told counts as one of them.
+
+    Example: `isend(low, self.left)`, `irecv(a, self.left)`, `isend(high, self.right)` and `irecv(b, self.right)`; not
+    at the end of a line, where `self.right` is None, or the number of ranks.
+    """
+    frame = next(iter(user_stack(activity.stack)), None)
+    tree = sources.function(frame.file, frame.line) if frame is not None else None
+    if frame is None or tree is None:
+        return False
+    in_batch = {peer for _, peer in _batch(activity.stack)}
+    if in_batch:
+        return len(in_batch) > 1
+    values = {local.name: local.value for local in frame.locals}
+    calls = list(message_calls(enclosing_function(tree, frame.line)))
+    found: set[str] = set()
+    for _, _, given in calls:
+        if given is None:
+            return False  # it takes what comes, from whomever
+        peer = value_of(given, values)
+        if peer.isdecimal() and int(peer) in ranks:
+            found.add(peer)
+        elif not peer.isdecimal() and peer != "None":
+            found.add(text_of(given))
+    return len(found) > 1 and len({message_way(kind) for kind, _, _ in calls}) > 1
 
 
 def _in_group(call: ast.Call) -> bool:

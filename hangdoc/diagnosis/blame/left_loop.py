@@ -1,0 +1,126 @@
+"""The loop in which a rank passed its messages, and which it has left while others are still in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.loops.way_out import way_out_of
+from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLoop:
+    """The loop in which a rank passed its messages and which it has left; ``still``: the ranks still in it."""
+
+    still: tuple[int, ...]
+    gone: tuple[int, ...]
+    """The ranks that passed messages in it and left it, this rank included."""
+    condition: str
+    frame: Frame
+    later: bool
+    """The counter of the loop shows all that are still in it in a later round than the last one of any that left it."""
+    way_out: Condition | None = None
+    """The only condition by which a rank leaves it, where it does not end by itself."""
+
+
+def left_loop(case: Case, rank: int) -> LeftLoop | None:
+    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is.
+
+    Example: rank 1 passed its messages in `for chunk in chunks:` and is now in a barrier after it, ranks 0 and 2 are
+    still in the loop → that loop, still (0, 2), gone (1,).
+    """
+    for frame in user_stack(_last_issued(case, rank)):
+        tree = case.sources.function(frame.file, frame.line)
+        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        if loop is None:
+            continue
+        inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}
+        gone = {r for r in case.activities if r not in inside and _holds(loop, frame, _last_issued(case, r))}
+        if rank in inside or not inside:
+            return None
+        at = replace(frame, line=loop.line)
+        later = _are_later(case, loop, frame, inside, gone)
+        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
+    return None
+
+
+def left_beside_others(case: Case, waiter: int, peer: int) -> LeftLoop | None:
+    """The loop in which other ranks wait for messages of the waiter's, and which the peer has left, where no history
+    shows what it passed there: these ranks have the same part as the peer.
+
+    Example: rank 0 waits in recv from 3, which is in a barrier, and ranks 1, 2 and 4 wait for rank 0 in
+    `for batch in loader: ⏎ push_pull(batch)` before that barrier → that loop, still (1, 2, 4), gone (3,).
+    """
+    if case.has_history:
+        return None
+    mine = case.activities[peer].stack
+    found: dict[tuple[str, tuple[int, str]], tuple[BranchPoint, list[int]]] = {}
+    for rank, activity in case.activities.items():
+        theirs = rank not in (waiter, peer) and activity.kind in MESSAGES and activity.peer == waiter
+        if not theirs or not is_past(case.sources, mine, activity.stack) or _is_behind(case, peer, rank):
+            continue
+        sides = (mine, activity.stack)
+        points = diverging_guards(case.sources, case.values, sides, ((peer,), (rank,)))
+        loop = next((p for p in points if p.uneven and p.guarded == 1 and not p.of_library), None)
+        if loop is not None:
+            found.setdefault((loop.file, loop.guard.place), (loop, []))[1].append(rank)
+    if not found:
+        return None
+    loop, still = max(found.values(), key=lambda each: len(each[1]))
+    if len(still) < 2:
+        return None  # one rank in the loop may have made the round too many
+    out = way_out_of(case, loop)
+    way_out = Condition(out.guard.condition, out.file, out.guard.line) if out is not None else None
+    at = Frame(loop.file, loop.guard.line, loop.function)
+    return LeftLoop(tuple(still), (peer,), loop.guard.condition, at, later=False, way_out=way_out)
+
+
+def _is_behind(case: Case, rank: int, other: int) -> bool:
+    rounds = rounds_of(case, rank, other)
+    return rounds is not None and rounds[0] < rounds[1]
+
+
+def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:
+    for name in loop.rounds[:1]:
+        counted = case.values.of(frame.file, frame.function, name)
+        if all(counted.get(rank, "").isdecimal() for rank in inside | gone):
+            return min(int(counted[rank]) for rank in inside) > max(int(counted[rank]) for rank in gone)
+    return False
+
+
+def _last_issued(case: Case, rank: int) -> Stack:
+    journal = case.ranks[rank].journal
+    return journal.stack(journal.point_to_points[-1].stack) if journal is not None and journal.point_to_points else ()
+
+
+def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
+    return any(
+        (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
+        for f in stack
+    )
+
+
+def rounds_of(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
+    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
+    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
+    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
+    if not names or not all(count.isdecimal() for each in counts for count in each):
+        return None
+    return list(map(int, counts[0])), list(map(int, counts[1]))
+
+
+def is_past_in_round(case: Case, rank: int, other: int) -> bool:
+    """True if the rank is certainly further on than the other: in the same round of the loops that both are in, as far
+    as there are any."""
+    how = is_past(case.sources, case.activities[rank].stack, case.activities[other].stack)
+    rounds = rounds_of(case, rank, other) if how == "perhaps" else None
+    return how == "certainly" or (rounds is not None and rounds[0] == rounds[1])

@@ -1,0 +1,109 @@
+"""Ranks that exchange messages in pairs, round by round: which of them has chosen another partner than its own.
+
+Who has gone past a round had its partner in it. Of those that are still in the earliest round, one that names a rank
+which is past it, while another one in that round names it, has chosen wrongly. Example: ranks 0 and 2 are in round 7,
+all others in later ones, rank 0 has chosen rank 2, and rank 2 has chosen rank 4 → rank 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.left_loop import rounds_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.source.message_calls import issued_peers
+from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.operations import message_way
+from hangdoc.model.wording import ranks_text
+
+_FEWEST = 4
+"""Ranks, from which on pairs can be chosen in more than one way, and one left over tells; chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddPartner(Explanation):
+    """``partners``: rank → the one that it has chosen, of those that are still in the earliest round."""
+
+    partners: dict[int, int]
+
+
+def odd_partner(case: Case) -> Blame[OddPartner] | None:
+    """The ranks that name a partner who is past their round, while others in that round name them."""
+    activities = list(case.activities.values())
+    if len(activities) < _FEWEST or any(a.kind not in MESSAGES or a.peer is None for a in activities):
+        return None
+    if len({site_of(user_stack(a.stack)) for a in activities}) > 1 or not all(
+        is_both_ways(case, a) for a in activities
+    ):
+        return None
+    rounds = _rounds(case, activities)
+    if rounds is None:
+        return None
+    first = min(rounds.values())
+    partners = {a.rank: a.peer for a in activities if rounds[a.rank] == first and a.peer is not None}
+    odd = tuple(sorted(r for r, peer in partners.items() if peer not in partners and r in partners.values()))
+    if not odd or set(partners) - set(odd) != {r for r, peer in partners.items() if peer in odd}:
+        return None
+    if not all(_agree({r: p for r, p in named.items() if r not in odd}) for named in _by_round(activities, rounds)):
+        return None
+    sure = f"every rank but {ranks_text(odd)} has chosen a partner that is in its round"
+    return Blame(OddPartner(partners), odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _by_round(activities: list[Activity], rounds: dict[int, list[int]]) -> list[dict[int, int]]:
+    """For each round, rank → the partner that it has chosen in it."""
+    found: dict[tuple[int, ...], dict[int, int]] = {}
+    for each in activities:
+        if each.peer is not None:
+            found.setdefault(tuple(rounds[each.rank]), {})[each.rank] = each.peer
+    return list(found.values())
+
+
+def _agree(partners: dict[int, int]) -> bool:
+    """True if these choices of one round can all be right: no two ranks have chosen the same one, and who was chosen
+    has not chosen another one."""
+    chosen = list(partners.values())
+    return len(set(chosen)) == len(chosen) and all(partners.get(peer, rank) == rank for rank, peer in partners.items())
+
+
+def _rounds(case: Case, activities: list[Activity]) -> dict[int, list[int]] | None:
+    """Rank → its round of the exchange: by the messages that it has issued, or by the counters of the loops around
+    it."""
+    if case.has_history:
+        issued = {a.rank: _issued(case, a.rank) for a in activities}
+        return {rank: [each] for rank, each in issued.items() if each} if all(issued.values()) else None
+    found: dict[int, list[int]] = {}
+    for activity in activities[1:]:
+        pair = rounds_of(case, activities[0].rank, activity.rank)
+        if pair is None:
+            return None
+        found[activities[0].rank], found[activity.rank] = pair
+    return found
+
+
+def _issued(case: Case, rank: int) -> int:
+    """How many messages the rank has issued from the line from which it issued its last one; 0 where some of them are
+    forgotten."""
+    journal = case.ranks[rank].journal
+    if journal is None or not journal.has_all_messages or not journal.point_to_points:
+        return 0
+    sites: list[Site] = [site_of(journal.stack(message.stack)) for message in journal.point_to_points]
+    return sites.count(sites[-1])
+
+
+def is_both_ways(case: Case, activity: Activity) -> bool:
+    """True if the rank has issued a send to its partner and a recv from it, and nothing else in that round."""
+    journal = case.ranks[activity.rank].journal
+    if journal is not None and journal.is_history:
+        pending = {(m.op, m.peer) for m in journal.point_to_points if not m.completed}
+        return pending == {("send", activity.peer), ("recv", activity.peer)}
+    frame = next(iter(user_stack(activity.stack)), None)
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    if frame is None or tree is None:
+        return False
+    given = issued_peers(enclosing_function(tree, frame.line))
+    return len({message_way(kind) for kind, _ in given}) == len(given) > 1 and len({peer for _, peer in given}) == 1

@@ -1,0 +1,76 @@
+"""HD202 of a pipeline whose stages cut their batch differently: into how many parts, and what decides it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
+from hangdoc.diagnosis.causes.deciding import subject_of
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.message import Does, Joined, joined, sentence
+
+_MOST = 2
+"""Reasons for the number that are told; chosen by hand."""
+
+
+@cause("HD202", explains=UnevenMicroBatches, order=285)
+def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding:
+    """HD202: neighbor stages of a pipeline run different numbers of micro-batches."""
+    counts, culprits = blame.found.counts, blame.culprits
+    others = tuple(sorted(set(counts) - set(culprits)))
+    where = case.activities[culprits[0]].where
+    decided = _decided_by(case.sources)
+    return Finding(
+        "HD202",
+        sentence(
+            [
+                [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where), ", and "],
+                [Does(others, "runs", "run"), " ", _numbers(counts, others)],
+            ],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined(
+            "each stage of a pipeline sends and receives one message for each micro-batch, so the further ones have no "
+            "partner",
+            *([subject_of(answer), Joined(answer.tests, " and ")] for answer in decided),
+        ),
+        "give every stage the same number of micro-batches (n_microbatches): compute it from what all of them share",
+        decided_at=decided[0].tests[0] if decided else None,
+    )
+
+
+def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> Joined:
+    """4; 2 or 8."""
+    return joined(*map(str, sorted({counts[rank] for rank in ranks})), between=" or ")
+
+
+def _decided_by(sources: Sources) -> list[Answer]:
+    """What set the number that the program gives a schedule, where it gives one in one place.
+
+    Example: `ScheduleGPipe(stage, n_microbatches=count)`, with `count = micro_batches(probe)` → by what micro_batches()
+    answers.
+    """
+    given = {(file, value.lineno): value for file, value in _given(sources)}  # a file may be captured in several pieces
+    if len(given) != 1:
+        return []
+    ((file, _), value) = next(iter(given.items()))
+    place = place_of(sources, file, value.lineno)
+    found = set_by(sources, place, value, by_rank=False) if place is not None else []
+    return list(dict.fromkeys(answer for answer in found if answer.tests))[:_MOST]
+
+
+def _given(sources: Sources) -> Iterator[tuple[str, ast.expr]]:
+    """(file, value) of each number of micro-batches that a call in the program gives by its name."""
+    for file, tree in sources.user_trees():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            yield from ((file, each.value) for each in call.keywords if each.arg in names("micro_batches_argument"))

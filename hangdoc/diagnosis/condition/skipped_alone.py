@@ -1,0 +1,134 @@
+"""The conditions by which one rank alone is known to have gone past a message: it has run, or left something behind in,
+a suite that no other rank was in, and that skips a line which passes messages.
+
+Example: the counters say that line 46 has run on rank 1 and on no other rank, of
+
+    44  def handle(self, request):
+    45      if len(request.prompt) > self.limit:
+    46          self.rejected += 1
+    47          return
+    48      dist.send(self.cache(request), dst=request.decoder)
+
+→ `if len(request.prompt) > self.limit:`. The `except` suite of a `try` whose body passes a message skips it as well,
+and what the rank alone wrote tells of such a suite like what it ran.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, left_behind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.written import written_under
+from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import calls_in
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, enclosing_function, holds, last_name
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Stack
+
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
+
+
+def skipped_alone(case: Case, rank: int) -> list[Condition]:
+    """These conditions, each once; [] where there are none, or more than say something."""
+    return _alone(case, rank, _skips_a_message)
+
+
+def made_alone(case: Case, rank: int) -> list[Condition]:
+    """The same of suites that pass a message which no other rank has passed there.
+
+    Example: `if drift > self.limit: ⏎ self.turn()`, where turn() sends and receives, and rank 2 alone has run it, or
+    issued messages by that way → that `if`.
+    """
+    return _alone(case, rank, _makes_a_message) or _issued_alone(case, rank)
+
+
+def _issued_alone(case: Case, rank: int) -> list[Condition]:
+    """The conditions on the only way by which the rank has issued messages and no other rank has."""
+    ways: dict[int, dict[Site, Stack]] = {}
+    for each, snapshot in case.ranks.items():
+        journal = snapshot.journal
+        stacks = [journal.stack(m.stack) for m in journal.point_to_points] if journal is not None else []
+        ways[each] = {site_of(stack): stack for stack in map(_caller, stacks)}
+    others = {way for each, found in ways.items() if each != rank for way in found}
+    own = [stack for way, stack in ways.get(rank, {}).items() if way not in others]
+    return ways_past(case, own[0])[0] if len(own) == 1 and others else []
+
+
+def _caller(stack: Stack) -> Stack:
+    """The user's frames of the stack from the one that called the innermost: a send and its recv come by one way."""
+    return user_stack(stack)[1:]
+
+
+def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]) -> list[Condition]:
+    """The conditions under which the rank alone has been, and that decide about a message: by their file and line, and
+    whether they were true."""
+    others = tuple(sorted(case.seen - {rank}))
+    if not others:
+        return []
+    sides = (rank,), others
+    found: dict[Condition, None] = {}
+    for each in (*left_behind(case, sides), *ran_alone(case, sides)):
+        guard = each.guard
+        if each.side == 0 and decides(case, each.file, guard.line, guard.taken):
+            found[Condition(guard.condition, each.file, guard.line)] = None
+    if case.job.written:
+        for told in written_under(case.sources, case.job.written, [case.activities[rank].stack], *sides):
+            at = told.condition
+            if rank in told.ranks and decides(case, at.file, at.line, told.taken):
+                found[at] = None
+    return list(found) if len(found) <= MOST else []
+
+
+def _skips_a_message(case: Case, file: str, line: int, way: int) -> bool:
+    """True if a line of the function that passes a message does not run where the condition at ``line`` went that
+    ``way``. Not of one that goes the same way each time."""
+    function, calls = _passing(case, file, line)
+    tried = _tried_by(function, line)
+    if any(holds(statement, call.lineno) for statement in tried for call in calls):
+        return True
+    around = [guard for call in calls for guard in guards(function, call.lineno) if guard.line == line]
+    return any(g.kind in ("if", "return") and g.taken != way and not is_settled(case, g, file) for g in around)
+
+
+def _makes_a_message(case: Case, file: str, line: int, way: int) -> bool:
+    """True if a line of the function that passes a message runs only where the condition at ``line`` went that
+    ``way``."""
+    function, calls = _passing(case, file, line)
+    around = [guard for call in calls for guard in guards(function, call.lineno) if guard.line == line]
+    return any(g.kind == "if" and g.taken == way and not is_settled(case, g, file) for g in around)
+
+
+def _passing(case: Case, file: str, line: int) -> tuple[ast.AST, list[ast.Call]]:
+    """(the function around the line, the calls in it that pass a message)."""
+    tree = case.sources.function(file, line)
+    function = enclosing_function(tree, line) if tree is not None else None
+    if not isinstance(function, FUNCTIONS):
+        return ast.Module([], []), []
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return function, [call for call in calls if _passes(case.sources, call)]
+
+
+def _tried_by(function: ast.AST, line: int) -> list[ast.stmt]:
+    """The body of the `try` whose handler begins at the line."""
+    tries = (node for node in ast.walk(function) if isinstance(node, ast.Try))
+    return next((node.body for node in tries if any(h.lineno == line for h in node.handlers)), [])
+
+
+def _passes(sources: Sources, call: ast.Call, deepest: int = _DEEPEST) -> bool:
+    """True if the call passes, or prepares, a message, or is of the user's only function of that name, which does."""
+    name = last_name(call.func)
+    if name in _MESSAGES:
+        return True
+    defined = sources.user_definitions(name) if deepest else []
+    return len(defined) == 1 and any(_passes(sources, each, deepest - 1) for each in calls_in(defined[0][1].body))
+
+
+_MESSAGES = frozenset({*names("sends_message"), *names("receives_message"), *names("prepares_message")})
