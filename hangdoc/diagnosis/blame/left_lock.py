@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
+from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.locks import lets_go, tries_for_new_file
@@ -81,13 +83,15 @@ def _passed(case: Case, rank: int, trying: tuple[int, ...]) -> bool:
     """True if the rank has come back from where those are that try.
 
     In a loop that both are in the rank must be ahead, not a round behind: it waits in a call that these are not in.
+    Then it may be at a line before theirs as well, a round later.
     """
     activity = case.activities[rank]
     if activity.kind in GONE or not activity.stack:
         return False
-    past = is_past(case.sources, activity.stack, case.activities[trying[0]].stack)
+    other = case.activities[trying[0]].stack
+    past = is_past(case.sources, activity.stack, other)
     ahead = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(trying))
-    return past == "certainly" or (past == "perhaps" and ahead)
+    return past == "certainly" or (ahead and (past == "perhaps" or in_one_loop(case.sources, activity.stack, other)))
 
 
 def _may_be_skipped(case: Case, rank: int, trying: int) -> bool:
@@ -99,7 +103,12 @@ def _may_be_skipped(case: Case, rank: int, trying: int) -> bool:
     tried = _around(case, last)
     loop = next((i for i in range(len(tried) - 1, -1, -1) if tried[i].kind == "loop"), 0)  # what it tries in is no way
     found = [*(guard for frame in way for guard in _around(case, frame)), *tried[:loop]]
-    return any(guard.kind in CONDITIONS and guard.place not in known for guard in found)
+    return any(guard.kind in CONDITIONS and guard.place not in known and not _is_by_round(guard) for guard in found)
+
+
+def _is_by_round(guard: Guard) -> bool:
+    """True for a test that goes alike on every rank: `if step % 100 == 0:`; of the rank, False."""
+    return is_alike(guard) and pattern("rank_word").search(guard.condition) is None
 
 
 def _around(case: Case, frame: Frame) -> list[Guard]:

@@ -122,7 +122,8 @@ def ending_condition(
     """What decides whether the wait of ``stack`` is ended. ``method``: the one that waits, where no library's frame
     shows it; ``living``: where the process's threads and children are; ``ran``: whether it has run a line."""
     own, below = user_stack(stack), below_user(stack)
-    if not method and below and below[-1].file.endswith((*names("waits_for_threads_file"), *names("future_file"))):
+    known = (*names("waits_for_threads_file"), *names("future_file"))
+    if not method and below and (below[-1].file.endswith(known) or _is_proxy(below)):
         method = plain(below[-1].function)
     if not method and own and not below and not lets_go(own[0], sources):
         method = "acquire"  # a lock's own method has no frame; what is taken and let go in one function is no signal
@@ -166,6 +167,12 @@ def ending_condition(
     ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
     ended = [loop for loop in ended if loop.source not in _ENDLESS]
     return [call, ", and the loop around it has ended: ", Joined(ended, " and ")] if ended else ""
+
+
+def _is_proxy(below: Stack) -> bool:
+    """True for a method of a Manager's object, which that library has made of a text."""
+    made = [frame.file for frame in below[-2:]]
+    return len(made) == 2 and made[1] == "<string>" and made[0].endswith("/multiprocessing/managers.py")
 
 
 def _at_the_start(sources: Sources, at: Frame, name: str) -> bool:

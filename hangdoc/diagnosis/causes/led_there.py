@@ -67,11 +67,11 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     found_there = (
         _key_set_by(case, culprits[0])
         or _kept_by_a_taker(case, culprits[0])
+        or _child_is_under(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
         or _ends_itself(case, culprits[0])
-        or _child_is_under(case, culprits[0])
     )
     return joined(told, found_there)
 

@@ -52,8 +52,12 @@ def is_moving(process: Process) -> bool:
 
 
 def _main_moves(then: Thread, now: Thread, seconds: float) -> bool:
-    """True if the main thread ran, or is elsewhere in its program, ``seconds`` later."""
-    if now.cpu - then.cpu > _CPU_SHARE_THAT_MOVES * seconds:
+    """True if the main thread ran, or is elsewhere in its program, ``seconds`` later.
+
+    One that is ready to run in both looks and gets little of a core works, on a machine with too much to do.
+    """
+    ran = now.cpu - then.cpu
+    if ran > _CPU_SHARE_THAT_MOVES * seconds or (ran > 0 and then.state == now.state == "R"):
         return True
     if then.frames is now.frames:  # as of hosts whose ranks share their stacks
         return False

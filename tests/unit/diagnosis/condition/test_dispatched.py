@@ -198,3 +198,38 @@ def test_the_look_up_before_the_call_is_told() -> None:
     )
     assert found is not None
     assert (found.call.source, found.call.line) == ("LOSSES.get(kind, plain)", 2)
+
+
+BY_TYPE = textwrap.dedent("""
+    @singledispatch
+    def loss_of(sample):
+        raise TypeError
+    @loss_of.register
+    def _(sample: Pair):
+        gather(sample)
+    def fit(samples):
+        for sample in samples:
+            loss_of(sample).backward()
+""").lstrip("\n")
+
+
+def test_the_type_of_an_argument_looks_up_what_runs() -> None:
+    by = Frame("/usr/lib/python3.11/functools.py", 909, "wrapper")
+    fit = Frame(FILE, 9, "fit")
+    sides = ((fit,), (Frame(FILE, 6, "_"), by, fit))
+    found = dispatched(Sources((SourceText(FILE, "<module>", 1, BY_TYPE),)), sides)
+    assert found is not None
+    assert (found.call.source, found.call.line, found.side) == ("loss_of(sample)", 9, 1)
+    plain = Sources((SourceText(FILE, "<module>", 1, BY_TYPE.replace("@singledispatch", "@traced")),))
+    assert dispatched(plain, sides) is None
+
+
+def test_a_handler_that_a_library_calls_may_look_up_what_it_runs() -> None:
+    after = "def after(x):\n    run = TABLE.get(x)\n    run(x)\n"
+    text = f"def train(x):\n    reduce(x)\n{after}def save(x):\n    gather(x)\nfit()\n"
+    engine = [Frame("/x/site-packages/ignite/engine.py", line, "_run") for line in (1, 2)]
+    main = Frame(FILE, 8, "<module>")
+    sides = ((Frame(FILE, 2, "train"), engine[0], main), (*stack((7, "save"), (5, "after")), engine[1], main))
+    found = dispatched(Sources((SourceText(FILE, "<module>", 1, text),)), sides)
+    assert found is not None
+    assert (found.call.source, found.function, found.side) == ("TABLE.get(x)", "save", 1)

@@ -547,3 +547,17 @@ def test_what_grows_from_another_thing_counts_to_its_length_and_a_bound(begin: s
     text = f"{begin}\nwhile ids.shape[1] < prompt.shape[1] + limit:\n    ids = torch.cat([ids, token], 1)"
     assert counts_to_a_bound(ast.parse(text), 2) == ("limit",)
     assert counts_to_a_bound(ast.parse(text + "\n    prompt = ids"), 2) is None
+
+
+def test_an_answer_ends_what_asks_each_item() -> None:
+    tree = ast.parse("def f(self):\n    return any(m.tripped() for m in self.monitors)\n")
+    found = guards(tree, 2, frozenset({"tripped"}))
+    assert [(guard.kind, guard.condition) for guard in found] == [
+        ("expression", "any(m.tripped() for m in self.monitors)")
+    ]
+
+
+def test_what_makes_a_tensor_is_not_the_call_of_an_arm() -> None:
+    tree = ast.parse("def f(self, x, y):\n    return x.new_zeros(3) if y is None else self.tower(y)\n")
+    found = guards(tree, 2, frozenset({"forward"}))
+    assert [(guard.condition, guard.taken) for guard in found] == [("if y is None", False)]

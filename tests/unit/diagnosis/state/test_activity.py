@@ -231,6 +231,11 @@ def test_computing_is_moving():
     assert not activity(process()).moving
 
 
+def test_one_that_gets_little_of_a_busy_machine_moves():
+    assert activity(process(state="R", cpu=0.02)).moving
+    assert not activity(process(state="S", cpu=0.02)).moving
+
+
 def test_bytes_and_frames_move_too():
     it = process()
     reads = replace(it, looks=(replace(it.looks[0], read_bytes=0), replace(it.looks[1], read_bytes=1 << 20)))
