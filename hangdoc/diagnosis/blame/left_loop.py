@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -107,15 +108,6 @@ def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
         (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
         for f in stack
     )
-
-
-def rounds_of(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
-    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
-    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
-    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
-    if not names or not all(count.isdecimal() for each in counts for count in each):
-        return None
-    return list(map(int, counts[0])), list(map(int, counts[1]))
 
 
 def is_past_in_round(case: Case, rank: int, other: int) -> bool:

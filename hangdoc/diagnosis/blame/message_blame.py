@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop, rounds_of
+from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop
 from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
+from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation

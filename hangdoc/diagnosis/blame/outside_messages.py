@@ -11,11 +11,11 @@ from dataclasses import replace
 from itertools import takewhile
 
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole, decide
-from hangdoc.diagnosis.blame.left_loop import rounds_of
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user

@@ -13,11 +13,12 @@ from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
-from hangdoc.diagnosis.condition.ways_past import ways_past
+from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.syntax import holds, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
@@ -89,10 +90,20 @@ def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
 
 
 def of_partner(case: Case, waiter: Activity) -> list[Condition]:
-    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part."""
+    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part, and
+    those that go the same way each time."""
     partner = "sends_message" if waiter.kind == ActivityKind.RECV else "receives_message"
     found = conditions_of_sending(case.sources, names(partner))
-    return [each for each in found if not _is_around(case, each, waiter.stack)]
+    return [each for each in found if not _is_around(case, each, waiter.stack) and not _goes_one_way(case, each)]
+
+
+def _goes_one_way(case: Case, condition: Condition) -> bool:
+    """True if the condition only tests what an object got when it was made: `if self.stage.last:`."""
+    tree = case.sources.function(condition.file, condition.line)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.If)) if tree is not None else ()
+    body = next((node.body for node in nodes if node.lineno == condition.line), None)
+    around = guards(tree, body[0].lineno) if tree is not None and body else []
+    return any(guard.line == condition.line and is_settled(case, guard, condition.file) for guard in around)
 
 
 def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:

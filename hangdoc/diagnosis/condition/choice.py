@@ -22,7 +22,13 @@ from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_functio
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
-from hangdoc.diagnosis.condition.last_round import caught_outside, guards_of_last_round, retried
+from hangdoc.diagnosis.condition.last_round import (
+    caught_outside,
+    guards_of_last_round,
+    is_in_later_round,
+    retried,
+    skipped_when_called_before,
+)
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
@@ -76,6 +82,10 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     waiting = _is_there_now(case, gap.mine) and _is_there_now(case, gap.theirs)
     ended = gap.theirs is not None and gap.theirs.op == END and all(ended_well(case.ranks[rank]) for rank in ranks[1])
     found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting, ended=ended)
+    if alignment.history.inferred and gap.kind == "insert" and gap.mine is not None and gap.theirs is not None:
+        later = is_in_later_round(case, gap.mine.rank, gap.theirs.rank)
+        if later:
+            found = [p for p in found if p.guarded == 1] or skipped_when_called_before(case.sources, sides)
     state = chosen_before(case.sources, sides)
     if state is not None and not any(p.rank_like or p.differs for p in found):
         return [state]

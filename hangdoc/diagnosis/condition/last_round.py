@@ -7,7 +7,14 @@ from functools import partial
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.scores import LEFT_LOOP, PER_LEVEL, TRY_BODY
-from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, readable, within_one_function
+from hangdoc.diagnosis.condition.stack_comparison import (
+    callees_of,
+    common_rounds,
+    guards_of,
+    readable,
+    within_one_function,
+)
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
@@ -84,3 +91,38 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
     ]
     conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
     return left[::-1] + [branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
+
+
+def rounds_of(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
+    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
+    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
+    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
+    if not names or not all(count.isdecimal() for each in counts for count in each):
+        return None
+    return list(map(int, counts[0])), list(map(int, counts[1]))
+
+
+def skipped_when_called_before(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
+    """The conditions that lead to side 1's call in the function that both sides are in, where side 0 is in a later
+    round of a loop around the call of it: it may have decided one of them differently. None on the rank.
+
+    Example: `for n in range(9): ⏎ phase(n)`; in phase(), side 1 waits at line 9, after `if overloaded(): ⏎ return`, and
+    side 0 at line 5 of the next round → that `if`.
+    """
+    diverged = within_one_function(sources, fork(*sides))
+    if diverged is None:
+        return []
+    mine, theirs = (guards_of(sources, frame, callees_of(side)) for frame, side in zip(diverged, sides, strict=True))
+    conditions = [g for g in theirs if g.kind in CONDITIONS and g not in mine]
+    found = [branch_point(guard, diverged[1], 1, TRY_BODY, level=0) for guard in conditions]
+    return [point for point in reversed(found) if not point.rank_like]
+
+
+def is_in_later_round(case: Case, rank: int, other: int) -> bool:
+    """True if the counters of the loops that both are in show the rank in a later round: the line that it is at now
+    lies behind that round's conditions, and none around it led it past the other's.
+
+    Example: rank 3 is at phase:45 in round 6, rank 1 at phase:49 in round 5 → True.
+    """
+    rounds = rounds_of(case, rank, other)
+    return rounds is not None and rounds[0] > rounds[1]

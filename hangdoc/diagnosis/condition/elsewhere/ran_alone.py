@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike
 from hangdoc.diagnosis.context import Case
@@ -38,17 +39,33 @@ def ran_alone(case: Case, ranks: SideRanks) -> list[LeftBehind]:
     if not case.ran:
         return []
     found: dict[tuple[str, int, str], LeftBehind] = {}
-    stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]
+    stacks = [_by_stack(case, side) for side in ranks]
     for side in (0, 1):
         mine, theirs = ranks[side], ranks[1 - side]
         for file, line in list(case.ran.ran_alone(mine, theirs))[:_MOST_LINES]:
-            one = _decided(case.sources, case.ran, file, line, theirs)
-            if one is None or is_alike(one[1]) or _is_still_to_come(case.sources, stacks[1 - side], file, line):
+            # Who is still to come to the line shows nothing; another one that has gone past it does.
+            past = [
+                rank
+                for stack, there in stacks[1 - side].items()
+                if not _is_still_to_come(case.sources, [stack], file, line)
+                for rank in there
+            ]
+            one = _decided(case.sources, case.ran, file, line, past) if past else None
+            if one is None or is_alike(one[1]):
                 continue
             sets, jumps = beside(case.sources, file, one[2])
             left = LeftBehind(file, one[0], one[1], line, side, sets=sets, jumps=jumps)
             found.setdefault((file, *one[1].place), left)
     return list(found.values())
+
+
+def _by_stack(case: Case, ranks: tuple[int, ...]) -> dict[Stack, list[int]]:
+    """The user's frames of the ranks' stacks → the ranks that are there: of thousands only some are elsewhere."""
+    found: dict[Stack, list[int]] = {}
+    for rank in ranks:
+        stack = user_stack(case.activities[rank].stack) if rank in case.activities else ()
+        found.setdefault(tuple(replace(frame, locals=()) for frame in stack), []).append(rank)
+    return found
 
 
 def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[int]) -> tuple[str, Guard, int] | None:

@@ -140,8 +140,25 @@ def conditions_of_items(file: str, function: ast.FunctionDef) -> list[Condition]
 
 
 def _deciding(file: str, function: ast.FunctionDef) -> list[Condition]:
-    """The conditions around what yields, ends or leaves out an item, in the order of their lines."""
-    return [Condition(guard.condition, file, guard.line) for guard in _guards_deciding(function)]
+    """The conditions around what yields, ends or leaves out an item, in the order of their lines.
+
+    One that yields in both arms decides what kind of items are made: their number, the loops in its arms. Example: `if
+    first: ⏎ for part in x.chunk(n): ⏎ yield part ⏎ else: ⏎ for _ in range(n): ⏎ yield pull()` → both loops.
+    """
+    found = _guards_deciding(function)
+    either = {
+        n.lineno
+        for n in ast.walk(function)
+        if isinstance(n, ast.If) and _makes_items(n.body) and _makes_items(n.orelse)
+    }
+    lines = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
+    loops = {g for line in lines for g in guards(function, line) if g.kind == "loop"} if either else set()
+    kept = [guard for guard in found if guard.line not in either]
+    return [Condition(g.condition, file, g.line) for g in sorted({*kept, *loops}, key=lambda g: g.line)]
+
+
+def _makes_items(statements: list[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for each in statements for n in ast.walk(each))
 
 
 def _guards_deciding(function: ast.FunctionDef) -> list[Guard]:
