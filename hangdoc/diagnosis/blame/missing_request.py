@@ -159,7 +159,8 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     servers = {chain.last.rank for chain in asked.values()}
     if not asked:
         return _held_back(case)
-    if len(servers) != 1 or len({chain.last.where for chain in asked.values()}) != 1:
+    ends = {(at.file, at.line) if (at := chain.last.where) is not None else None for chain in asked.values()}
+    if len(servers) != 1 or len(ends) != 1:
         return None
     waiting, chain = tuple(asked), asked[min(asked)]
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
@@ -247,8 +248,9 @@ def _held_back(case: Case) -> Blame[MissingRequest] | None:
     told of every rank whether it makes such calls, and where another thread may set the future.
     """
     asked = tuple(r for r, a in sorted(case.activities.items()) if a.kind == ActivityKind.REMOTE_CALL)
-    places = {case.activities[rank].where for rank in asked}
-    called = remote_function(next(iter(places), None), case.sources)
+    at = case.activities[asked[0]].where if asked else None
+    places = {(a.file, a.line) if (a := case.activities[rank].where) is not None else None for rank in asked}
+    called = remote_function(at, case.sources)
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     if len(places) != 1 or not called or case.hidden or any(rank in case.chains for rank in asked):
         return None
