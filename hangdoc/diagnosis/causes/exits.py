@@ -381,7 +381,8 @@ def _had_diverged(blame: Blame[Explanation]) -> bool:
 def _made_a_call_more(blame: Blame[Explanation]) -> bool:
     """True if the culprits' own call is the divergence, where the others had come to their end."""
     gap = blame.diverged.gap if blame.diverged is not None else None
-    return gap is not None and gap.kind == "delete" and gap.token.op != END and gap.theirs is not None
+    ended = gap is not None and gap.theirs is not None and gap.theirs.op == END
+    return ended and gap is not None and gap.kind == "delete" and gap.token.op != END
 
 
 def _raised_at(case: Case, rank: int) -> Frame | None:

@@ -93,7 +93,8 @@ def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bo
         if caller is not None and isinstance(made, ast.Call | ast.IfExp):
             return [Condition(text_of(made), caller.file, made.lineno)]
         if not given and "." in name:
-            return _attribute_set(sources, name.rpartition(".")[2], changing=changing)
+            attribute = name.rpartition(".")[2]
+            return _attribute_set(sources, attribute, changing=changing) or _answered(sources, attribute)
         name = given
     return []
 
@@ -146,13 +147,27 @@ def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
 
 def _argument(tree: ast.AST, line: int, op: str, what: str) -> ast.expr | None:
     """The expression that the call at that line gives for its root, or for its tensors."""
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line) and op in last_name(n.func)]
+    there = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line)]
+    calls = [n for n in there if op in last_name(n.func)] or [_filled_in(tree, n) for n in there]
+    calls = [n for n in calls if op in last_name(n.func)]
     if len(calls) != 1:
         return None
     if what != "root":
         return calls[0].args[0] if calls[0].args else None
     by_keyword = [k.value for k in calls[0].keywords if k.arg in names("root_local")]
     return by_keyword[0] if by_keyword else calls[0].args[1] if len(calls[0].args) > 1 else None
+
+
+def _filled_in(tree: ast.AST, call: ast.Call) -> ast.Call:
+    """``call`` with what a partial gives that its function was set to: `broadcast(x, src=root)` of `take(x)` after
+    `take = partial(broadcast, src=root)`."""
+    here, name = enclosing_function(tree, call.lineno), dotted(call.func)
+    values = [node.value for node in _that_set(here, partial(_is_called, name), False) if isinstance(node, ast.Assign)]
+    made = values[0] if len(values) == 1 else None
+    if not isinstance(made, ast.Call) or last_name(made.func) != "partial" or not made.args:
+        return call
+    function, *first = made.args
+    return ast.copy_location(ast.Call(function, [*first, *call.args], [*made.keywords, *call.keywords]), made)
 
 
 def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) -> list[Condition]:
@@ -164,6 +179,18 @@ def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) 
                 found[file, node.lineno] = _deciding(tree, file, [node], elsewhere=True)
     conditions = dict.fromkeys(each for some in found.values() for each in some)
     return list(conditions) if len(conditions) <= _MOST else []
+
+
+def _answered(sources: Sources, attribute: str) -> list[Condition]:
+    """The one `return` of a property of that name, where there is one such property."""
+    found = [
+        (file, each)
+        for file, node in sources.user_definitions(attribute)
+        if any(last_name(by).endswith("property") for by in node.decorator_list)
+        for each in ast.walk(node)
+        if isinstance(each, ast.Return) and each.value is not None
+    ]
+    return [Condition(text_of(each), file, each.lineno) for file, each in found] if len(found) == 1 else []
 
 
 def _is_called(name: str, node: ast.AST) -> bool:
