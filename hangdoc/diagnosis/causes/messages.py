@@ -8,6 +8,7 @@ from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner
+from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
     came_alone,
@@ -97,6 +98,12 @@ def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
     )
 
 
+_PAIRS = (
+    "let both ranks of a pair decide by the same values whether they exchange messages: gather what they decide by, or "
+    "let one of them decide and tell the other"
+)
+
+
 @cause("HD202", explains=MissingPartner, order=290)
 def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
@@ -119,7 +126,9 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
             ]
         ),
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
-        f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
+        _PAIRS
+        if peers_decided_by(case, first, peer)
+        else f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
         decided_at=_decided_at(case, blame.found, first, peer),
     )
@@ -155,6 +164,7 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
     parted = of_partner(case, alone)
     if case.has_history or len(parted) > _MOST_CONDITIONS:
         parted = []
+    named = decided_around(case, alone.stack) if not parted and not case.has_history else []
     return Finding(
         "HD202",
         sentence(
@@ -165,6 +175,7 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many",
             "it takes one of any rank" if any_source else "stacks do not show the peer",
             ["whether its partner is issued depends on ", Joined(parted, " and ")] if parted else "",
+            ["whom a rank names there is decided by ", Joined(named, " and ")] if named else "",
         ),
         joined(
             f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides",
@@ -203,6 +214,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         return [[first, Joined(alone, " and ")]]
     if found.ahead and (loop := takes_peers_from(case, waiter, peer)) is not None:
         return [[f"which ranks rank {peer} names there is decided by ", loop]]
+    if own := peers_decided_by(case, waiter, peer):
+        return [[f"rank {peer} names other ranks there; whom a rank names is decided by ", Joined(own, " and ")]]
     skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []

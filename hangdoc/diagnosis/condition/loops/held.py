@@ -219,7 +219,12 @@ def _put_in(node: ast.stmt | ast.YieldFrom) -> Iterator[ast.AST]:
 
 
 def _parts(test: ast.expr) -> bool:
-    """False for a test on the rank, and for one of what kind of file an item is: not the test differs then."""
+    """False for a test on the rank, and for one of what kind of file an item is: not the test differs then.
+
+    Of `r != rank and near(r)`, the second part counts.
+    """
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(_parts, test.values))
     of_kind = isinstance(test, ast.Call) and last_name(test.func) in names("asks_kind_of_file")
     return not of_kind and not any(map(is_rank_name, names_in(test)))
 
