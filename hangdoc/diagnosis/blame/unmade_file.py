@@ -14,6 +14,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
@@ -58,7 +60,10 @@ def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
     ending = what_ends_polling(case.sources, stack)
     if ending is not None and ending.removes:
         return None
-    explained = UnmadeFile(waiting, ending.at if ending is not None else found[0], test=found[1])
+    made_at = ending.at if ending is not None else found[0]
+    if not _may_be_left_out(case.sources, made_at, found[1]):
+        return None  # it was made, and they look for another one
+    explained = UnmadeFile(waiting, made_at, test=found[1])
     sure = f"{ranks_text(others)} alone went the way on which it is made, as far as the source shows"
     # A process that is none of the job's may make a file: this is no proof.
     return Blame(explained, others, confidence=Confidence.LIKELY, sure=sure)
@@ -78,7 +83,7 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     if ending is None or not _at_one_line(case, everybody):
         return None
     makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
-    if 0 < len(makers) < len(everybody):
+    if 0 < len(makers) < len(everybody) and _may_be_left_out(case.sources, ending.at):
         explained = UnmadeFile(everybody, ending.at, ending.removes)
         sure = f"no rank but {ranks_text(makers).partition(' ')[2]} has ever come to that line"
         return Blame(explained, makers, confidence=Confidence.LIKELY, sure=sure)
@@ -110,6 +115,16 @@ def _is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
         return activity.kind == ActivityKind.IN_COLLECTIVE
     waits = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(polling))
     return waits and in_one_loop(case.sources, activity.stack, other.stack)
+
+
+def _may_be_left_out(sources: Sources, at: Frame, test: Condition | None = None) -> bool:
+    """True if a condition, other than ``test`` and those on the rank, or a handler of exceptions can lead past the
+    line."""
+    tree = sources.function(at.file, at.line)
+    around = guards(tree, at.line) if tree is not None else []
+    known = (test.file, test.line) if test is not None else None
+    by_test = (g for g in around if g.kind in CONDITIONS and (at.file, g.line) != known)
+    return any(not pattern("rank_word").search(g.condition) for g in by_test) or bool(swallowing(sources, at))
 
 
 def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited, place
-from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
+from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
@@ -59,13 +59,15 @@ def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
     if not others:
         return ""
     sides = (blame.culprits, others)
-    child = stack_at_the_end(case, blame.culprits[0])
+    child = stack_of_child(case, blame.culprits[0])
     if child:
         theirs = [stack for rank in others for stack in child_stacks(case, rank)]
         nearest = max(theirs, key=lambda stack: fork(child, stack).common, default=())
         found = on_own_way(case, (child, nearest), sides)
         if found:
-            return [*_cited_truth(found[0]), " in that process on its way there"]
+            # Without a child of the others to compare it with, what it was started for is on its way as well.
+            likeliest = [point for point in found if point.score == found[0].score]
+            return [*_cited_truth(likeliest[0 if nearest else -1]), " in that process on its way there"]
     for worker in _pool_workers(case, blame.culprits[0]):
         found = on_own_way(case, (worker, ()), sides)
         if found:

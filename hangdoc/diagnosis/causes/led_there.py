@@ -9,7 +9,7 @@ The first of these that tells one:
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
 7. what decides whether the object is made in whose method it waits          ``made_objects``
-8. of a child that is lost: where the program ends a process; of one that waits on a pipe: where it is in its code
+8. of a worker of a pool that is lost: where the program's own code ends a process
 
 Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
 """
@@ -26,8 +26,8 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
-from hangdoc.diagnosis.causes.wait_chain import follow, is_pool_idle, state_of
-from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
+from hangdoc.diagnosis.causes.wait_chain import is_pool_idle
+from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
@@ -67,7 +67,6 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     found_there = (
         _key_set_by(case, culprits[0])
         or _kept_by_a_taker(case, culprits[0])
-        or _child_is_under(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
@@ -129,19 +128,6 @@ def _ends_itself(case: Case, rank: int) -> Message:
         return ""
     ((at, deciding),) = found
     return ["a worker may have ended itself at ", line_of(at), ", which depends on ", Joined(deciding, " and ")]
-
-
-def _child_is_under(case: Case, rank: int) -> Message:
-    """The innermost condition around the line at which the child that is waited for is stuck on a pipe."""
-    steps = [step for step in follow(case, rank) if step.process is not None]
-    process = steps[-1].process if steps else None
-    main = process.last.main if process is not None and process.last is not None else None
-    where = next(iter(user_stack(main.frames)), None) if main is not None else None
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    if process is None or where is None or tree is None or state_of(process)[0] != ActivityKind.PIPE:
-        return ""
-    around = [guard for guard in guards(tree, where.line) if decides(guard) and not is_alike(guard)]
-    return ["the child came there by ", cited(around[-1], where.file)] if around else ""
 
 
 def _key_set_by(case: Case, rank: int) -> Message:

@@ -101,6 +101,12 @@ def stack_at_the_end(case: Case, rank: int) -> Stack:
     return next((_stack(child) for child in below if end is not None and child.pid == end.pid), ())
 
 
+def stack_of_child(case: Case, rank: int) -> Stack:
+    """The stack of the last child that the rank's wait leads to, also of one that waits on a pipe of the rank's."""
+    last = next((step.process for step in reversed(follow(case, rank)) if step.process is not None), None)
+    return _stack(last) if last is not None else ()
+
+
 def child_stacks(case: Case, rank: int) -> list[Stack]:
     """The stacks of the rank's children and their children, as far as they were seen."""
     process = case.ranks[rank].process

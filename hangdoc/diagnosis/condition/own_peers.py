@@ -38,8 +38,10 @@ def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]
 def decided_at(case: Case, frame: Frame) -> list[Condition]:
     """The conditions that decide whom the messages of that line name, which go to the items of a loop around them."""
     tree = case.sources.function(frame.file, frame.line)
-    here = enclosing_function(tree, frame.line) if tree is not None else None
-    for over in _named_from(here, frame.line) if here is not None else ():
+    if tree is None:
+        return []
+    here = enclosing_function(tree, frame.line)
+    for over in _named_from(here, frame.line):
         if found := items_of_value(case.sources, frame.file, here, over):
             return found
     return []
