@@ -202,14 +202,16 @@ def _calls(text: SourceText) -> tuple[tuple[ast.Call, ast.AST], ...]:
 
 @lru_cache(maxsize=4096)
 def _methods(text: SourceText) -> dict[str, set[int]]:
-    """Name → the lines of the methods of that name that the text defines."""
+    """Name → the lines of the methods of that name that the text defines: of those of one class, as a property has a
+    getter and a setter, the first."""
     found: dict[str, set[int]] = {}
     tree = _parse(text)
     owners = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)) if tree is not None else ()
     for owner in owners:
-        for node in owner.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, set()).add(node.lineno)
+        methods = (node for node in owner.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        lines = {node.name: node.lineno for node in reversed([*methods])}
+        for name, line in lines.items():
+            found.setdefault(name, set()).add(line)
     return found
 
 
