@@ -172,3 +172,12 @@ class Launcher:
     (call,) = sources.user_calls("spawn")
     found = items_of_value(sources, FILE, call.function, call.call.keywords[1].value)
     assert [(each.line, each.source) for each in found] == expected
+
+
+def test_who_is_left_out_beside_the_rank_itself() -> None:
+    program = """
+    def fit(box, boxes):
+        for peer in [r for r, other in boxes if r != rank and box.touches(other)]:
+            step(peer)
+    """
+    assert chosen(program) == [(2, "if r != rank and box.touches(other)")]
