@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
+from hangdoc.diagnosis.blame.larger_groups import led_alone, ran_alone_of_all
+from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, is_further_on, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
@@ -168,6 +169,8 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     rest = tuple(r for r in history.members if r not in without)
     if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in points):
         tie, others = "unbroken", (rest,)
+    if tie == "unbroken" and ran_alone_of_all(case, chosen.culprits, history.members, points):
+        tie = led_alone(points[0], chosen.culprits)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY

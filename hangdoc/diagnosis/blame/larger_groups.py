@@ -6,10 +6,16 @@ ranks 0, 1 and 4 to 7 have issued #16 too, after call #105 of groups of their ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupKey, RankProgram, Token
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.model.wording import ranks_text
 
 _LEAST = 2
 """Ranks that are company; chosen by hand: one may be as wrong as the side that it is with."""
@@ -88,3 +94,28 @@ def _went_alike(program: RankProgram, labels: dict[GroupKey, str], mine: Token, 
     ]
     places = [place for track in tracks if (place := track.place_of(theirs.sequence)) is not None]
     return bool(tracks) and all(place > at for place in places)
+
+
+def ran_alone_of_all(
+    case: Case, ranks: tuple[int, ...], members: tuple[int, ...], points: Sequence[BranchPoint]
+) -> bool:
+    """True if the ranks alone, of all that were seen, have been in their arm of the likeliest condition, by the
+    interpreters' counters, and several ranks of no group of theirs have tested it as well.
+
+    Example: ranks 2 and 3 are a group of two; rank 2 alone has run line 28 under `if len(x) < least:`, and ranks 0 and
+    1, a group of their own, have come to that condition and gone the way of rank 3 → True for rank 2.
+    """
+    point = next((p for p in points if p.guard.kind in (*CONDITIONS, "try")), None)
+    outside = case.ran.known(sorted(case.seen - set(members)))
+    if point is None or point is not points[0] or len(outside) < _LEAST or not case.ran:
+        return False
+    sides = ranks, tuple(sorted(case.seen - set(ranks)))
+    alone = (each for each in ran_alone(case, sides) if each.side == 0)
+    tested = [rank for rank in outside if case.ran.has(rank, point.file, point.guard.line)]
+    here = point.file, point.guard.line
+    return len(tested) >= _LEAST and any((each.file, each.guard.line) == here for each in alone)
+
+
+def led_alone(point: BranchPoint, ranks: tuple[int, ...]) -> str:
+    """The reason in words where they have."""
+    return f"`{point.guard.condition}` has led {ranks_text(ranks)} alone there, of the ranks of all groups"

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
+from hangdoc.diagnosis.blame.larger_groups import in_company, led_alone, left_company, ran_alone_of_all
 from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
@@ -70,6 +70,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         _by_own_history,
         _by_what_asks_for_rank,
         _by_other_groups,
+        _by_what_ran,
         _by_its_end,
     )
     for breaks in tried:
@@ -184,6 +185,14 @@ def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] 
     if len(fit) != 1:
         return None
     return fit[0], f"ranks of other groups took the path of {ranks_text(others_in(fit[0].alignment))}"
+
+
+def _by_what_ran(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits alone have been in their arm of its condition, of the ranks of all groups)."""
+    fit = [o for o in options if ran_alone_of_all(case, o.alignment.culprits, o.alignment.history.members, o.guards)]
+    if len(fit) != 1:
+        return None
+    return fit[0], led_alone(fit[0].guards[0], fit[0].alignment.culprits)
 
 
 def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

@@ -79,7 +79,7 @@ def _called_by_type(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched 
     function. Example: `loss_of(sample)`, of which one side is in the function for pairs."""
     for side, stack in enumerate(sides):
         for callee, by, caller in zip(stack, stack[1:], stack[2:], strict=False):
-            chosen = plain(by.function) in names("calls_by_type") and pattern("calls_by_type").search(by.file)
+            chosen = plain(by.function) in names("calls_by_type") and pattern("file_of_functools").search(by.file)
             if not chosen or is_library(callee) or any(same_function(callee, each) for each in sides[1 - side]):
                 continue
             tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
