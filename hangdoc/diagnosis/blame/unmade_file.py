@@ -7,7 +7,7 @@ import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.unset_key import line_that_sets, other_arm
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
@@ -18,6 +18,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
+from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -47,8 +48,8 @@ def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
     """
     waiting = tuple(r for r in sorted(case.activities) if _polls(case, r))
     others = tuple(sorted(set(case.activities) - set(waiting)))
-    if not others or case.hidden or not _at_one_line(case, waiting):
-        return None
+    if not 0 < len(others) <= len(waiting) or case.hidden or not _at_one_line(case, waiting):
+        return None  # of several, each may make a file of its own
     stack = case.activities[waiting[0]].stack
     if not all(_is_further_on(case, rank, waiting) for rank in others):
         return None
@@ -61,7 +62,7 @@ def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
     if ending is not None and ending.removes:
         return None
     made_at = ending.at if ending is not None else found[0]
-    if not _may_be_left_out(case.sources, made_at, found[1]):
+    if not ways_past(case.sources, made_at, found[1]):
         return None  # it was made, and they look for another one
     explained = UnmadeFile(waiting, made_at, test=found[1])
     sure = f"{ranks_text(others)} alone went the way on which it is made, as far as the source shows"
@@ -83,7 +84,7 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     if ending is None or not _at_one_line(case, everybody):
         return None
     makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
-    if 0 < len(makers) < len(everybody) and _may_be_left_out(case.sources, ending.at):
+    if 0 < len(makers) < len(everybody) and ways_past(case.sources, ending.at):
         explained = UnmadeFile(everybody, ending.at, ending.removes)
         sure = f"no rank but {ranks_text(makers).partition(' ')[2]} has ever come to that line"
         return Blame(explained, makers, confidence=Confidence.LIKELY, sure=sure)
@@ -117,14 +118,23 @@ def _is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
     return waits and in_one_loop(case.sources, activity.stack, other.stack)
 
 
-def _may_be_left_out(sources: Sources, at: Frame, test: Condition | None = None) -> bool:
-    """True if a condition, other than ``test`` and those on the rank, or a handler of exceptions can lead past the
-    line."""
-    tree = sources.function(at.file, at.line)
-    around = guards(tree, at.line) if tree is not None else []
-    known = (test.file, test.line) if test is not None else None
-    by_test = (g for g in around if g.kind in CONDITIONS and (at.file, g.line) != known)
-    return any(not pattern("rank_word").search(g.condition) for g in by_test) or bool(swallowing(sources, at))
+def ways_past(sources: Sources, at: Frame, test: Condition | None = None) -> list[Condition]:
+    """What can lead past the line, in its function or where that is called: conditions other than ``test`` and those
+    that go alike every time, and handlers of exceptions.
+
+    Example: `try: ⏎ publish(table) ⏎ except ValueError as e: ⏎ log.error(e)`, and publish() has the line → the handler.
+    """
+    here = place_of(sources, at.file, at.line)
+    inside = test is not None and here is not None and test.file == at.file and holds(here.function, test.line)
+    calls = [Frame(file, line, "") for file, tree in sources.user_trees() for line in calls_of(tree, at.function)]
+    found: dict[Condition, None] = {}
+    for line in (at, *(() if inside else calls)):
+        tree = sources.function(line.file, line.line)
+        around = guards(tree, line.line) if tree is not None else []
+        by_test = [g for g in around if g.kind in CONDITIONS and not is_alike(g)]
+        found |= dict.fromkeys(Condition(g.condition, line.file, g.line) for g in by_test)
+        found |= dict.fromkeys(Condition(e.condition, line.file, e.line) for e in swallowing(sources, line))
+    return [each for each in found if each != test]
 
 
 def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:

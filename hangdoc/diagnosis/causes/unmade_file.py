@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.unmade_file import UnmadeFile
+from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, ways_past
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, line_of, where_they_wait
@@ -10,8 +10,10 @@ from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
+
+_MOST_WAYS = 2
+"""Ways past the line that a sentence names; chosen by hand."""
 
 
 @cause("HD508", explains=UnmadeFile, order=377)
@@ -58,5 +60,5 @@ def _deciding(case: Case, blame: Blame[UnmadeFile]) -> list[Condition]:
     _, deciding = made_elsewhere(case.sources, case.activities[found.waiting[0]].stack) or (None, [])
     # What those who poll have passed says nothing about the culprits' way.
     deciding = deciding or conditions_of_call(case.sources, found.made_at, case.activities[blame.culprits[0]].stack)
-    caught = [Condition(e.condition, found.made_at.file, e.line) for e in swallowing(case.sources, found.made_at)]
-    return [each for each in deciding if each != found.test] or caught
+    past = ways_past(case.sources, found.made_at, found.test)
+    return [each for each in deciding if each != found.test] or past[-_MOST_WAYS:]

@@ -97,12 +97,14 @@ def files_made(tree: ast.AST) -> list[int]:
 
 
 def polls_for_file(sources: Sources, where: Frame) -> bool:
-    """True if the innermost loop around the line asks for files: `while not path.exists(): ⏎ time.sleep(1)`."""
+    """True if the innermost loop around the line asks for a file: `while not path.exists(): ⏎ time.sleep(1)`. What
+    lists a folder may wait for several, of several ranks."""
     tree = sources.function(where.file, where.line)
     loop = polling_loop(tree, where.line) if tree is not None else None
     if tree is None or loop is None:
         return False
-    return any(_asking(sources, loop, enclosing_function(tree, where.line), names("asks_files")))
+    asks = list(_asking(sources, loop, enclosing_function(tree, where.line), names("asks_files")))
+    return bool(asks) and not any(last_name(call.func) in names("lists_files") for call, _, _ in asks)
 
 
 def polling_loop(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
