@@ -265,7 +265,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
-        _mend(blame, others_of(case, blame))
+        "mend that failure" + ("; the others only wait for it" if others_of(case, blame) else ", which every rank met")
         if failed
         else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
         "a flag) before any of them ends"
@@ -273,11 +273,6 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
         else "let every rank run to the same end: no early return or exit before the last collective",
         decided_at=handler or early,
     )
-
-
-def _mend(blame: Blame[Explanation], others: tuple[int, ...]) -> str:
-    which = "that rank" if len(blame.culprits) == 1 else "those ranks" if others else "every rank"
-    return f"mend the failure of {which}" + ("; the others only wait for it" if others else "")
 
 
 def _caught_by(case: Case, blame: Blame[Explanation]) -> Condition | None:
@@ -381,8 +376,9 @@ def _had_diverged(blame: Blame[Explanation]) -> bool:
 def _made_a_call_more(blame: Blame[Explanation]) -> bool:
     """True if the culprits' own call is the divergence, where the others had come to their end."""
     gap = blame.diverged.gap if blame.diverged is not None else None
-    ended = gap is not None and gap.theirs is not None and gap.theirs.op == END
-    return ended and gap is not None and gap.kind == "delete" and gap.token.op != END
+    if gap is None or gap.theirs is None or gap.theirs.op != END:
+        return False
+    return gap.kind == "delete" and gap.token.op != END
 
 
 def _raised_at(case: Case, rank: int) -> Frame | None:
