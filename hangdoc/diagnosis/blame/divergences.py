@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.larger_groups import led_alone, ran_alone_of_all
-from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, is_further_on, made_later
+from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
