@@ -17,7 +17,7 @@ from hangdoc.diagnosis.condition.loops.held import items_of
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
@@ -79,7 +79,7 @@ def _called_by_type(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched 
     function. Example: `loss_of(sample)`, of which one side is in the function for pairs."""
     for side, stack in enumerate(sides):
         for callee, by, caller in zip(stack, stack[1:], stack[2:], strict=False):
-            chosen = plain(by.function) in names("calls_by_type") and pattern("file_of_functools").search(by.file)
+            chosen = plain(by.function) in names("calls_by_type") and by.file.endswith(names("calls_by_type_file"))
             if not chosen or is_library(callee) or any(same_function(callee, each) for each in sides[1 - side]):
                 continue
             tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
