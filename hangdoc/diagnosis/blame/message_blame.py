@@ -28,6 +28,7 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
+from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
 from hangdoc.diagnosis.state.awaited_peers import is_with_several
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
@@ -154,6 +155,16 @@ def _partners(case: Case) -> Blame[MissingPartner] | None:
     sure = "either the messages were not sent, or one too many is expected"
     waiting = tuple(rank for rank, _ in robbed)
     return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
+
+
+def message_in_other_group(case: Case) -> Blame[OtherGroup] | None:
+    """A pair of ranks that name each other in two groups. Either may be in the wrong one: both are named."""
+    found = in_other_group(case)
+    if found is None:
+        return None
+    sure = "every other message has its partner, in its own group"
+    ranks = tuple(sorted((found.sender, found.receiver)))
+    return Blame(found, ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def odd_message(
