@@ -19,6 +19,7 @@ from hangdoc.diagnosis.blame.divergences import (
 )
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
+from hangdoc.diagnosis.blame.full_server import FullServer, full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
     ended_in_order,
@@ -29,10 +30,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
+    message_in_other_group,
     odd_message,
     one_too_many,
     partner,
@@ -269,7 +272,8 @@ def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
 def waiting_threads(
     inquiry: Inquiry,
 ) -> (
-    Blame[AskedInTurn]
+    Blame[FullServer]
+    | Blame[AskedInTurn]
     | Blame[MissingRequest]
     | Blame[AllAsked]
     | Blame[NoFurtherRequest]
@@ -280,15 +284,16 @@ def waiting_threads(
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case
-    return asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
+    return full_server(case) or asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that alone has not set its key in the store, went the way on which one is set, has not counted itself
-    where the last one sets it, or has not made the file that others poll for. Before the graph, in which it waits like
-    those that wait for the key, or for these."""
+    where the last one sets it, alone comes to the line that sets one, or has not made the file that others poll for.
+    Before the graph, in which it waits like those that wait for the key, or for these."""
     case = inquiry.case
-    return key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or file_of_the_other_arm(case)
+    keys = key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or key_passed_by(case)
+    return keys or file_of_the_other_arm(case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -300,13 +305,13 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a partner that
-    was chosen wrongly, a message that went astray, a missing partner, a message too many, the order across groups, the
-    lines of the stacks; a circle is always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message in
+    another group, a partner that was chosen wrongly, a message that went astray, a missing partner, a message too many,
+    the order across groups, the lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    messages = (odd_partner, odd_message, ahead_of_its_message, partner, one_too_many)
+    messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message, partner, one_too_many)
     deciders = (*messages, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
@@ -54,10 +55,22 @@ def _around_call(sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, 
     for file in sources.files():
         calls = {line for _, tree in sources.trees(file) for line in calls_of(tree, call.function)}
         lines += [(file, line) for line in sorted(calls)]
-    for file, line in lines:
+    for file, line in (*lines, *_requested_at(sources, lines)):
         tree = sources.function(file, line)
         around = guards(tree, line) if tree is not None else []
         yield [cited(g, file) for g in around if g.kind in kinds and g.place not in known and _MAIN not in g.names]
+
+
+def _requested_at(sources: Sources, lines: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """The lines at which other ranks call the functions around these lines.
+
+    Example: `def post(x): ⏎ box.add(x)`, and `rpc.rpc_sync("learner", post, args=(x,))` → the latter's line.
+    """
+    asking = requests(sources)
+    for file, line in lines if asking else ():
+        tree = sources.function(file, line)
+        for at in asking.get(function_name(tree, line), ()) if tree is not None else ():
+            yield at.file, at.line
 
 
 def may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
