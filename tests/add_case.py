@@ -39,6 +39,7 @@ def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
     for prefix in sorted(set(re.findall(r'"(/[^"]*?)/lib/python3\.\d+/', text)), key=len, reverse=True):
         text = text.replace(f"{prefix}/", "/python/")
     text = text.replace(str(ROOT), "/job")
+    text = re.sub(r'"/[^"]*?/hangdoc/probe', '"/job/hangdoc/probe', text)  # a watch that ran from another checkout
     text = re.sub(r'("log":\{"path":)"[^"]*"', r'\1"/job/rank.log"', text)
     hosts = [*(host.name for host in snapshot.hosts), *(rank.host for rank in snapshot.ranks)]
     for number, host in enumerate(name for name in dict.fromkeys(hosts) if name):
