@@ -49,7 +49,7 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         joined(_ANY_ORDER, _decided(beside, blame)),
         _GROUP_OF_ITS_OWN,
-        (_OTHERWISE if beside is not None and not _is_passed(case, blame, beside) else "")
+        _doubt(case, blame, beside)
         if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs))
         else _PERHAPS_IN_TURN,
         decided_at=beside,
@@ -57,7 +57,15 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
+def _doubt(case: Case, blame: Blame[Diverged], beside: Condition | None) -> str:
+    """Why it is not certain which rank is to blame; '' where a condition is seen to have gone differently on it."""
+    if beside is None:
+        return _BY_CHANCE if blame.found.branch_point is None else ""
+    return "" if _is_passed(case, blame, beside) else _OTHERWISE
+
+
 _OTHERWISE = "which way each rank's main thread went was not seen"
+_BY_CHANCE = "chance decides on which rank the threads come in the other order"
 
 
 def _is_passed(case: Case, blame: Blame[Explanation], beside: Condition) -> bool:
