@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import made_elsewhere
-from hangdoc.diagnosis.causes.queues import fix_for_child, queue_fix
+from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
 from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
@@ -252,7 +252,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     if known in (_LOGGER, _LEFT_ALONE):
         mended = queue_fix(case, rank)
-    if known is _LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
+    if known is _LEFT_ALONE and (asked := filled_by_requests(case, rank)):
+        known = replace(_ENDED, why=f"only calls of {asked[0]}() by other ranks fill it, and it is empty")
+    elif known is _LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
         known = _ENDED
     if known.code == "HD507" and is_forked_with_lock(case, rank):
         known = replace(known, code="HD505", why="its child waits for that lock for good")

@@ -7,14 +7,32 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
+from hangdoc.diagnosis.source.calls_between import ending_requests, places_of_methods, receiver_of
 from hangdoc.model.message import Message, joined
-from hangdoc.model.process import Process
+from hangdoc.model.process import Frame, Process
 
 _TAKING = ("get", "get_nowait")
 _PUTTING = ("put", "put_nowait")
 _SETTING = ("set",)
 _MARKING = ("task_done",)
+
+
+def filled_by_requests(case: Case, rank: int) -> tuple[str, ...]:
+    """The functions that other ranks call on this one, and that alone fill the queue from which it takes; () where it
+    waits for room, where other code fills the queue, and where it waits on none whose name is known.
+
+    Example: `self.items.get()`, `self.items.put(x)` in add(), which post() calls, and `rpc_sync("learner", post, …)` →
+    ('post',).
+    """
+    _, method, name = _queue_of(case, rank)
+    return ending_requests(name, _PUTTING, case.sources) if name and method in _TAKING else ()
+
+
+def _queue_of(case: Case, rank: int) -> tuple[Frame | None, str, str]:
+    """(where the rank waits on a queue of its threads, by which method, the queue's name); '' for what is not known."""
+    where, below = case.activities[rank].where, below_user(case.activities[rank].stack)
+    method = plain(below[-1].function) if below and below[-1].file.endswith(names("queue_file")) else ""
+    return where, method, receiver_of(where, method, case.sources) if where is not None and method else ""
 
 
 def queue_fix(case: Case, rank: int) -> Message:
@@ -24,9 +42,7 @@ def queue_fix(case: Case, rank: int) -> Message:
     Example: 'let `self.records.put()` at log.py:16 give up when the queue is full (put_nowait), and keep the thread at
     log.py:30 run() alive, which takes from it: let no exception leave it'.
     """
-    where, below = case.activities[rank].where, below_user(case.activities[rank].stack)
-    method = plain(below[-1].function) if below and below[-1].file.endswith(names("queue_file")) else ""
-    name = receiver_of(where, method, case.sources) if where is not None and method else ""
+    where, method, name = _queue_of(case, rank)
     if not name:
         return ""
     line: Message = [f"`{name}.{method}()` at ", line_of(where)]
@@ -42,6 +58,9 @@ def queue_fix(case: Case, rank: int) -> Message:
             ["let ", line, " give up when the queue is full (`put_nowait`, or a timeout)"],
             ["let no exception end ", thread, ", which takes from it"],
         )
+    if asked := filled_by_requests(case, rank):
+        marks = f"let every rank that calls {asked[0]}() send an end mark of its own when it is done"
+        return joined(marks, ["count these marks where the items are taken, and give ", line, " a timeout"])
     return joined(
         ["give ", line, " a timeout"],
         ["let ", thread, ", which was to fill it, put an end mark or its exception there in `finally`"],
