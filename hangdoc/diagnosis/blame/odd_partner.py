@@ -3,11 +3,16 @@
 Who has gone past a round had its partner in it. Of those that are still in the earliest round, one that names a rank
 which is past it, while another one in that round names it, has chosen wrongly. Example: ranks 0 and 2 are in round 7,
 all others in later ones, rank 0 has chosen rank 2, and rank 2 has chosen rank 4 → rank 2.
+
+A rank that has gone past it by a message meant for another round has its place in the histories: of the choices of all
+rounds, those that cannot both be right share the rank that chose wrongly. Example: in round 5, rank 0 has chosen 3,
+rank 3 has chosen 0, rank 1 has chosen 2, and rank 2 has chosen 3 → rank 2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
@@ -26,9 +31,11 @@ _FEWEST = 4
 
 @dataclass(frozen=True, slots=True)
 class OddPartner(Explanation):
-    """``partners``: rank → the one that it has chosen, of those that are still in the earliest round."""
+    """``partners``: rank → the one that it has chosen, of those that are still in the earliest round; or, in round
+    ``number`` of their histories, of all that were in it."""
 
     partners: dict[int, int]
+    number: int = 0
 
 
 def odd_partner(case: Case) -> Blame[OddPartner] | None:
@@ -43,6 +50,11 @@ def odd_partner(case: Case) -> Blame[OddPartner] | None:
     rounds = _rounds(case, activities)
     if rounds is None:
         return None
+    return _left_over(activities, rounds) or _odd_in_histories(case, activities)
+
+
+def _left_over(activities: list[Activity], rounds: dict[int, list[int]]) -> Blame[OddPartner] | None:
+    """By those that are still in the earliest round."""
     first = min(rounds.values())
     partners = {a.rank: a.peer for a in activities if rounds[a.rank] == first and a.peer is not None}
     odd = tuple(sorted(r for r, peer in partners.items() if peer not in partners and r in partners.values()))
@@ -52,6 +64,51 @@ def odd_partner(case: Case) -> Blame[OddPartner] | None:
         return None
     sure = f"every rank but {ranks_text(odd)} has chosen a partner that is in its round"
     return Blame(OddPartner(partners), odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _odd_in_histories(case: Case, activities: list[Activity]) -> Blame[OddPartner] | None:
+    """By the choices of all rounds, where the histories show them."""
+    chosen = {a.rank: _chosen(case, a.rank) for a in activities} if case.has_history else {}
+    if not chosen or not all(chosen.values()):
+        return None
+    rounds = [
+        {rank: peers[number] for rank, peers in chosen.items() if number < len(peers)}
+        for number in range(max(map(len, chosen.values())))
+    ]
+    odd = odd_one(rounds)
+    if odd is None or not _agree(rounds[0]):  # of exchanges with all others in turn, one round has no pairs
+        return None
+    number = next(number for number, partners in enumerate(rounds) if not _agree(partners))
+    sure = f"in every round, the choices of all ranks but {ranks_text((odd,))} agree"
+    found = OddPartner(rounds[number], number + 1)
+    return Blame(found, (odd,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def odd_one(rounds: list[dict[int, int]]) -> int | None:
+    """The only rank that each two choices which cannot both be right have in common; None where there is none.
+
+    ``rounds``: rank → the partner that it has chosen, for each round. Example: [{0: 3, 1: 2, 2: 3, 3: 0}] → 2.
+    """
+    crossed = [
+        {rank, other}
+        for partners in rounds
+        for rank, other in combinations(partners, 2)
+        if not _agree({rank: partners[rank], other: partners[other]})
+    ]
+    common = set.intersection(*crossed) if crossed else set()
+    return common.pop() if len(common) == 1 else None
+
+
+def _chosen(case: Case, rank: int) -> list[int]:
+    """The partners of the rank, round by round; [] where its history does not show an exchange with one in each."""
+    journal = case.ranks[rank].journal
+    if journal is None or not journal.has_all_messages or not journal.point_to_points:
+        return []
+    ways: dict[str, list[int]] = {}
+    for message in journal.point_to_points:
+        ways.setdefault(str(message_way(message.op)), []).append(message.peer)
+    both = list(ways.values())
+    return both[0] if len(both) == 2 and both[0] == both[1] else []
 
 
 def _by_round(activities: list[Activity], rounds: dict[int, list[int]]) -> list[dict[int, int]]:

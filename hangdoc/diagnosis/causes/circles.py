@@ -10,6 +10,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.drawn_alone import drawn_alone
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
@@ -60,23 +61,45 @@ def odd_partner(case: Case, blame: Blame[OddPartner]) -> Finding:
 
     Example: ranks 0 and 2 are left over, rank 0 has chosen rank 2, and rank 2 has chosen rank 4.
     """
-    partners = blame.found.partners
+    partners, number = blame.found.partners, blame.found.number
     odd = blame.culprits[0]
-    by = next(rank for rank, peer in partners.items() if peer == odd)
+    drawn = drawn_alone(case, odd)
+    at = place(case.activities[odd].where)
+    by = next((rank for rank, peer in partners.items() if peer == odd), None)
+    told = next((rank for rank, peer in partners.items() if peer == partners[odd] and rank != odd), None)
     rest = tuple(r for r in others_of(case, blame) if r not in partners)
+    theirs = partners.get(partners[odd], told)
+    went_well = "all ranks that have gone past that round had chosen each other"
+    verdict = sentence(
+        [
+            [f"rank {odd} has chosen rank {partners[odd]} for its partner at ", at],
+            [f", which had another one in that round; rank {by} has chosen rank {odd}, and waits for it"],
+        ],
+        [Does(rest, "waits", "wait"), " behind them"] if rest else "",
+    )
+    if number:
+        verdict = sentence(
+            [[f"rank {odd} has chosen rank {partners[odd]} for its partner in round {number} at "], [at]],
+            f"that one had rank {theirs}" if theirs is not None else "",
+            f"rank {by} had chosen rank {odd}" if by is not None else "",
+            where_they_wait(case, others_of(case, blame)),
+        )
+        went_well = "in the rounds before it, all ranks had chosen each other"
     return Finding(
         "HD202",
-        sentence(
-            [
-                [f"rank {odd} has chosen rank {partners[odd]} for its partner at ", place(case.activities[odd].where)],
-                [f", which had another one in that round; rank {by} has chosen rank {odd}, and waits for it"],
-            ],
-            [Does(rest, "waits", "wait"), " behind them"] if rest else "",
-        ),
-        "all ranks that have gone past that round had chosen each other",
+        verdict,
+        joined(went_well, _drew(odd, drawn)),
         "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
         "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
+        decided_at=drawn[0] if drawn else None,
     )
+
+
+def _drew(rank: int, drawn: list[Condition]) -> Message:
+    """The clause on what the rank alone has drawn from the generator that chooses the partners; '' without any."""
+    if not drawn:
+        return ""
+    return [f"rank {rank} alone has drawn from the generator that chooses the partners under ", Joined(drawn, " or ")]
 
 
 @cause("HD202", explains=WaitCycle, order=255)

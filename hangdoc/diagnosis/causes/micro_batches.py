@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -12,12 +9,11 @@ from hangdoc.diagnosis.causes.phrases import at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
+from hangdoc.diagnosis.condition.given_micro_batches import given
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.message import Does, Joined, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, joined, sentence
 
 _MOST = 2
 """Reasons for the number that are told; chosen by hand."""
@@ -30,13 +26,17 @@ def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding
     others = tuple(sorted(set(counts) - set(culprits)))
     where = case.activities[culprits[0]].where
     decided = _decided_by(case.sources)
+    name = blame.found.name
+    mine: list[Message] = [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where)]
+    theirs: list[Message] = [Does(others, "runs", "run"), " ", _numbers(counts, others)]
+    if name:
+        mine = [Does(culprits, "computes", "compute"), " the number of micro-batches from ", f"{name} = "]
+        mine += [_numbers(counts, culprits), at(where)]
+        theirs = [Does(others, "computes", "compute"), " it from ", _numbers(counts, others)]
     return Finding(
         "HD202",
         sentence(
-            [
-                [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where), ", and "],
-                [Does(others, "runs", "run"), " ", _numbers(counts, others)],
-            ],
+            [[*mine, ", and "], theirs],
             where_they_wait(case, others_of(case, blame)),
         ),
         joined(
@@ -60,17 +60,6 @@ def _decided_by(sources: Sources) -> list[Answer]:
     Example: `ScheduleGPipe(stage, n_microbatches=count)`, with `count = micro_batches(probe)` → by what micro_batches()
     answers.
     """
-    given = {(file, value.lineno): value for file, value in _given(sources)}  # a file may be captured in several pieces
-    if len(given) != 1:
-        return []
-    ((file, _), value) = next(iter(given.items()))
-    place = place_of(sources, file, value.lineno)
-    found = set_by(sources, place, value, by_rank=False) if place is not None else []
+    number = given(sources)
+    found = set_by(sources, *number, by_rank=False) if number is not None else []
     return list(dict.fromkeys(answer for answer in found if answer.tests))[:_MOST]
-
-
-def _given(sources: Sources) -> Iterator[tuple[str, ast.expr]]:
-    """(file, value) of each number of micro-batches that a call in the program gives by its name."""
-    for file, tree in sources.user_trees():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            yield from ((file, each.value) for each in call.keywords if each.arg in names("micro_batches_argument"))

@@ -9,21 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, last_name
 
 _MOST_STEPS = 3
 """Functions that an item is handed on to, one by another; chosen by hand."""
 _MOST_FUNCTIONS = 16
 """Functions that are read at each of these steps; chosen by hand."""
-
-
-def draws_at_random(test: ast.AST) -> bool:
-    """True for a condition that draws a number. Example: `self.rng.random() < self.p`."""
-    calls = (node for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(pattern("draws_at_random").search(dotted(call.func)) for call in calls)
 
 
 def names_of_items(sources: Sources, tree: ast.AST, loop: Guard, function: str) -> set[str]:

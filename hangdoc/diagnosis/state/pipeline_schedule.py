@@ -9,6 +9,7 @@ import re
 
 from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.process import Stack
 
 _OPENING, _CLOSING = "([{<", ")]}>"
@@ -39,6 +40,17 @@ def micro_batches(stack: Stack) -> int | None:
     values = _locals_of_schedule(stack, "micro_batches_file", "micro_batches_local")
     found = (int(value) if value.isdecimal() else items(value) for value in values)
     return next((count for count in found if count), None)
+
+
+def micro_batches_of_object(stack: Stack) -> int | None:
+    """The number that the schedule keeps which the user's frames hold; None where none is seen, or several differ.
+
+    Example: `schedule._n_microbatches` is `6` in the function that has made a step → 6.
+    """
+    kept = (each for frame in user_stack(stack) for each in frame.locals)
+    found = {each.value for each in kept if each.name.rpartition(".")[2] in names("micro_batches_attribute")}
+    value = found.pop() if len(found) == 1 else ""
+    return int(value) if value.isdecimal() else None
 
 
 def _locals_of_schedule(stack: Stack, files: str, table: str) -> list[str]:

@@ -254,6 +254,11 @@ def decides(guard: Guard) -> bool:
     return guard.kind in (*CONDITIONS, "return", "match")
 
 
+def is_while(guard: Guard) -> bool:
+    """True for the body of a `while`, whose test decides whether it runs at all."""
+    return guard.kind == "loop" and guard.condition.startswith("while ") and not guard.in_header
+
+
 def is_alike(guard: Guard) -> bool:
     """True for a condition on the rank, or one that is the same on every rank, or true in some rounds."""
     if guard.names == ("__name__",):

@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike, is_while
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -75,7 +75,7 @@ def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[
     if tree is None or ran.never_called(others, file, line):
         return None
     for guard in reversed(guards(tree, _in_suite(tree, line))):
-        if not decides(guard) or (guard.line == line and guard.kind != "try"):
+        if not (decides(guard) or is_while(guard)) or (guard.line == line and guard.kind != "try"):
             continue
         asked = _first_of_try(tree, guard) if guard.kind == "try" else guard.line
         if any(ran.has(rank, file, asked) is not False for rank in ran.known(others)):

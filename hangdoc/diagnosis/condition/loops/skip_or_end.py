@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.source.draws import draws_at_random
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.items import draws_at_random, names_of_items
+from hangdoc.diagnosis.source.items import names_of_items
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in

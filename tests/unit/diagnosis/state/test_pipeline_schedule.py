@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.state.activity import describe
-from hangdoc.diagnosis.state.pipeline_schedule import items, micro_batches, peer_in_schedule
+from hangdoc.diagnosis.state.pipeline_schedule import items, micro_batches, micro_batches_of_object, peer_in_schedule
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread
@@ -99,3 +99,17 @@ def test_locals_of_the_users_own_functions_of_these_names_say_nothing() -> None:
 )
 def test_micro_batches_are_what_the_arguments_of_a_step_are_cut_into(name: str, value: str, count: int | None) -> None:
     assert micro_batches(waiting(**{name: value})) == count
+
+
+@pytest.mark.parametrize(
+    ("kept", "count"),
+    [
+        ({"schedule._n_microbatches": "6"}, 6),
+        ({"self.schedule._n_microbatches": "6", "schedule._n_microbatches": "6"}, 6),
+        ({"train._n_microbatches": "8", "evaluation._n_microbatches": "6"}, None),
+        ({"schedule._num_stages": "4"}, None),
+    ],
+)
+def test_the_schedule_that_a_function_holds_keeps_its_number(kept: dict[str, str], count: int | None) -> None:
+    frame = Frame("/home/me/train.py", 34, "evaluate", tuple(Local(name, value) for name, value in kept.items()))
+    assert micro_batches_of_object((frame,)) == count
