@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hangdoc.capture.find.process_table import ProcessTable
-from hangdoc.capture.find.spawned import siblings, unreaped
+from hangdoc.capture.find.spawned import actors, siblings, unreaped
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import is_loopback, number, on_many_hosts
 
@@ -112,7 +112,7 @@ def with_strangers(
     open_ranks = {t.rank for t in every if t.pid is None and t.identity == "expected" and t.rank not in ended}
     pids = {target.pid for target in every if target.pid is not None}
     if not open_ranks or not any(
-        (set(siblings(table, parent)) | set(unreaped(table, parent))) - pids for parent in parents
+        {*siblings(table, parent), *unreaped(table, parent), *actors(table, parent, pids)} - pids for parent in parents
     ):
         return every
     return tuple(replace(target, identity="unseen") if target.rank in open_ranks else target for target in every)

@@ -7,10 +7,10 @@ run, with the values 0 to n-1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.process_table import Entry, ProcessTable
 from hangdoc.capture.read.stacks import PythonThread
 from hangdoc.model.frames import is_library_file, own_frames
 from hangdoc.model.process import Frame, Stack
@@ -18,6 +18,8 @@ from hangdoc.model.snapshot import Unavailable
 
 _MAX_SIBLINGS = 256
 """Children of one parent whose stacks are read, at about 10 ms each (measured). Judgement."""
+_RAY, _IDLE = "ray::", "ray::IDLE"
+"""How Ray titles its workers, and one that has nothing to do (Ray 2.60)."""
 _HELPERS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker", "_inductor")
 
 
@@ -68,6 +70,32 @@ def siblings(table: ProcessTable, parent: int) -> list[int]:
         and table.is_python(pid)
         and table.has_torch(pid) is not False
     ]
+
+
+def actors(table: ProcessTable, parent: int, known: Collection[int]) -> list[int]:
+    """Ray's workers below ``parent`` that may be ranks beside ``known``: those of a class that a known one is of, those
+    with torch, and those that have yet to say what they are.
+
+    Example: beside `ray::Learner.join`, `ray::Learner.__init__` is one; `ray::IDLE` and `ray::DashboardAgent` are none.
+    """
+    classes = {_class_of(table[pid]) for pid in known if pid in table} - {""}
+    if not classes:
+        return []
+    return [
+        pid
+        for pid in table.children.get(parent, ())[:_MAX_SIBLINGS]
+        if pid not in known
+        and (entry := table[pid]).alive
+        and entry.argv[:1] != (_IDLE,)
+        and table.is_python(pid)
+        and (_class_of(entry) in {*classes, ""} or table.has_torch(pid) is not False)
+    ]
+
+
+def _class_of(worker: Entry) -> str:
+    """'ray::Learner' of a worker with the title 'ray::Learner.join'; '' of any other process."""
+    title = worker.argv[0] if worker.argv else ""
+    return title.partition(".")[0] if title.startswith(_RAY) else ""
 
 
 def unreaped(table: ProcessTable, parent: int) -> list[int]:

@@ -42,7 +42,9 @@ def all_on_this_host(job: JobSnapshot) -> bool:
 
 
 def _meets_here(job: JobSnapshot) -> bool:
-    return any(meets_on_loopback(dict(rank.environment)) for rank in job.ranks) or started_by_program(job) is not None
+    if any(meets_on_loopback(dict(rank.environment)) for rank in job.ranks):
+        return True
+    return started_by_program(job) is not None or _started_below_program(job)
 
 
 def started_by_program(job: JobSnapshot) -> Process | None:
@@ -51,14 +53,35 @@ def started_by_program(job: JobSnapshot) -> Process | None:
     Its ranks have nothing in their environment that says so. Example: `for part in parts: ⏎ Process(target=train, …)
     .start()`, and the ranks are connected to a store at 127.0.0.1.
     """
-    store, launchers = job.store, job.launchers
-    # 127.0.1.1 may be a host's own name, by which other hosts reach it.
-    if store is None or not is_loopback(store.address) or store.address == "127.0.1.1" or len(launchers) != 1:
+    launchers = job.launchers
+    if len(launchers) != 1 or not _meets_at_loopback_store(job):
         return None
     launcher = launchers[0][1]
-    parents = {rank.process.ppid for rank in job.ranks if rank.process is not None}
-    told = any(on_many_hosts(dict(rank.environment)) for rank in job.ranks)
-    return launcher if parents == {launcher.pid} and not told else None
+    return launcher if _parents(job) == {launcher.pid} else None
+
+
+def _started_below_program(job: JobSnapshot) -> bool:
+    """True if one process that the watched program started has started several ranks in turn, which meet on loopback.
+
+    They inherited the probe from the program, so it is no daemon that serves other hosts as well. Example: Ray's
+    raylet, after `ray.init(address="local")`.
+    """
+    started = [rank for rank in job.ranks if rank.process is not None]
+    if job.mode != "watch" or len(started) < 2 or any(rank.identity != "probe" for rank in started):
+        return False
+    return len(_parents(job)) == 1 and _meets_at_loopback_store(job)
+
+
+def _meets_at_loopback_store(job: JobSnapshot) -> bool:
+    """True if only processes of this host reach the job's store, and nothing tells of other hosts."""
+    # 127.0.1.1 may be a host's own name, by which other hosts reach it.
+    if job.store is None or not is_loopback(job.store.address) or job.store.address == "127.0.1.1":
+        return False
+    return not any(on_many_hosts(dict(rank.environment)) for rank in job.ranks)
+
+
+def _parents(job: JobSnapshot) -> set[int]:
+    return {rank.process.ppid for rank in job.ranks if rank.process is not None}
 
 
 def _is_of_a_seen_host(rank: RankSnapshot) -> bool:

@@ -92,7 +92,20 @@ def _is_written_out(sources: Sources, name: str) -> bool:
                 values |= {ast.dump(value) if isinstance(value, ast.Constant) else ""} if value is not None else set()
         elif isinstance(node, ast.keyword) and node.arg == name:
             values.add(ast.dump(node.value) if isinstance(node.value, ast.Constant) else "")
+        elif isinstance(node, ast.Call) and _may_fill(sources, node, name):
+            values.add("")
     return len(values) == 1 and "" not in values
+
+
+def _may_fill(sources: Sources, call: ast.Call, name: str) -> bool:
+    """True if the call may give a field of that name its value without naming it: `Config(9)`, `Config(**read())`, or
+    `setattr(config, key, value)`."""
+    if dotted(call.func) == "setattr":
+        return len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
+    if not call.args and all(each.arg for each in call.keywords):
+        return False
+    fields = (n for _, _, node in sources.user_classes(last_name(call.func)) for n in node.body)
+    return any(isinstance(n, ast.AnnAssign) and dotted(n.target) == name for n in fields)
 
 
 def _maker(

@@ -326,7 +326,7 @@ def is_over_layers(case: Case, loop: BranchPoint) -> bool:
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the loop calls its items, and the ranks that left have called as many from there each time before, as
     the others did: such items are parts of a program, whose number stays. ``tokens[i]`` is the call of side i. Without
-    a record of the calls, those of a forward() are taken for the parts of a model.
+    a record of earlier times, those of a forward() are taken for the parts of a model.
 
     Example: `for layer in self.layers: ⏎ if keep(): ⏎ x = layer(x)`, with calls [3, 3, 3, 2] → True; [2] → False.
     """
@@ -341,6 +341,8 @@ def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: 
     usual = set(runs(other.tokens, loop, missing.site)[:-1])
     outside = tokens[1 - loop.guarded]
     counts = [runs(until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
+    if not usual and all(len(each) < 2 for each in counts):
+        return loop.function in names("module_forward")  # the first time on every rank
     return len(usual) == 1 and all(len(each) > 1 and set(each[:-1]) == usual for each in counts)
 
 

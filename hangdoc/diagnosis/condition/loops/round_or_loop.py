@@ -9,6 +9,7 @@ from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
+from hangdoc.diagnosis.condition.loops.iterators import makes_items_alike
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     began_same_round,
     goes_round_alike,
@@ -89,6 +90,7 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
         or goes_round_alike(case, possible[0])
         or _is_over_fixed(case, possible[0])
         or _is_over_as_many(case, possible[0], ranks)
+        or _gets_as_many(case, gap, possible[0], ranks)
         or _is_over_parts(case, gap, possible[0], alignment)
         or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
@@ -131,6 +133,21 @@ def _is_over_as_many(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:
         for each in case.values.sizes(name, everyone)
     ]
     return bool(seen) and all(everyone <= at and len(values) == 1 and values != {"0"} for at, values in seen)
+
+
+def _gets_as_many(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the program's own iterator makes equally many items for the loop on every rank, and it goes to its end.
+
+    Example: `for step, x in stream.windows():`, and `for step in range(self.plan.steps): ⏎ yield step, read(step)`.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
+    if tree is None or ways_out(tree, loop.guard.line):
+        return False
+    made = makes_items_alike(
+        case.sources, lambda name: case.values.of(loop.file, loop.function, name), loop.file, loop.guard.line
+    )
+    left = 1 - loop.guarded
+    return made is not None and not fell_out(case, loop, ranks[left], (gap.mine, gap.theirs)[left])
 
 
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:

@@ -121,6 +121,26 @@ def test_a_stranger_may_be_the_rank_that_nobody_is() -> None:
     assert identity() == "expected"
 
 
+@pytest.mark.parametrize(
+    ("title", "torch", "identity"),
+    [
+        ("ray::Learner.__init__", False, "unseen"),  # of a rank's class
+        ("ray::Critic", True, "unseen"),
+        ("python default_worker.py", False, "unseen"),  # it has yet to say what it is
+        ("ray::ReplayBuffer", False, "expected"),
+        ("ray::IDLE", True, "expected"),
+    ],
+)
+def test_an_actor_of_ray_may_be_the_rank_that_nobody_is(title: str, torch: bool, identity: str) -> None:
+    machine = Machine()
+    raylet = machine.add(machine.add(1), "raylet", ("raylet",), python=False)
+    pids = [machine.add(raylet, "ray::Learner.jo", ("ray::Learner.join",)) for _ in range(2)]
+    machine.add(raylet, title[:15], tuple(title.split()), torch=torch)
+    known = [RankTarget(rank, pid, "probe", 3) for rank, pid in enumerate(pids)]
+    found = with_strangers([*known, RankTarget(2, None, "expected", 3)], (raylet,), machine.table())
+    assert found[2].identity == identity
+
+
 def test_a_search_reads_no_more_than_the_commands_own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {10: 1} | dict.fromkeys(range(20, 28), 10)
     others = dict.fromkeys(range(1000, 3000), 1)

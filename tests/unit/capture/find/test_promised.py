@@ -8,7 +8,7 @@ from hangdoc.capture.find.promised import absent
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.diagnosis.state.unseen import hidden_ranks
 from hangdoc.model.process import Process
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, RendezvousStore
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
 
@@ -42,3 +42,24 @@ def test_a_rank_that_its_own_host_misses_is_not_hidden() -> None:
     gone = RankSnapshot(3, "b", "expected", 4, 1)
     elsewhere = RankSnapshot(0, "", "elsewhere", 4)
     assert hidden_ranks(JobSnapshot(1.0, "attach", world_size=4, ranks=(elsewhere, seen, gone)), ()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("address", "mode", "parents", "hidden"),
+    [
+        ("127.0.0.1", "watch", (7, 7), set()),
+        ("10.0.0.5", "watch", (7, 7), {2}),  # another host reaches that
+        ("127.0.0.1", "attach", (7, 7), {2}),  # its starter may be a daemon, which serves others as well
+        ("127.0.0.1", "watch", (7, 8), {2}),
+    ],
+)
+def test_a_rank_that_only_a_process_below_the_program_can_start_is_not_hidden(
+    address: str, mode: str, parents: tuple[int, int], hidden: set[int]
+) -> None:
+    seen = [
+        RankSnapshot(rank, "a", "probe", 3, process=Process(20 + rank, parent, "rank"))
+        for rank, parent in enumerate(parents)
+    ]
+    store = RendezvousStore(address, 29500)
+    job = JobSnapshot(1.0, mode, world_size=3, ranks=(*seen, RankSnapshot(2, "a", "expected", 3)), store=store)
+    assert hidden_ranks(job, ()) == hidden

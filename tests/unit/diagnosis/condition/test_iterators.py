@@ -96,7 +96,8 @@ def test_an_iterator_that_makes_equally_many_items_on_every_rank(bound: str, bod
     assert (found.line if found is not None else None) == line
 
 
-def test_a_bound_that_is_given_another_value_is_not_written_out() -> None:
+@pytest.mark.parametrize("config", ["Config(rounds=len(files))", "Config(9)", "Config(**read())"])
+def test_a_bound_that_is_given_another_value_is_not_written_out(config: str) -> None:
     whole = textwrap.dedent(MADE.format(bound="self.cfg.rounds", body="yield make(i)"))
-    whole = f"def fit(cfg):\n    for item in Items(Config(rounds=len(files)), rows):\n        step()\n{whole}"
+    whole = f"def fit(cfg):\n    for item in Items({config}, rows):\n        step()\n{whole}"
     assert makes_items_alike(Sources((SourceText(FILE, "<module>", 1, whole),)), lambda name: {}, FILE, 2) is None
