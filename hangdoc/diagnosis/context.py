@@ -23,7 +23,7 @@ from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
-from hangdoc.diagnosis.state.deadlock import Deadlock, blocked_with_child, deadlock, waits_for_own_child
+from hangdoc.diagnosis.state.deadlock import Deadlock, never_goes_on
 from hangdoc.diagnosis.state.held_locks import (
     HeldLock,
     held_lock,
@@ -32,7 +32,6 @@ from hangdoc.diagnosis.state.held_locks import (
     holds_for_all,
     holds_named,
 )
-from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import blocking_thread, kind_mark
 from hangdoc.diagnosis.state.rounds import GoingRound, going_round
 from hangdoc.diagnosis.state.store_keys import setters
@@ -338,15 +337,7 @@ class Case:
         found: dict[int, Deadlock] = {}
         for rank, activity in self.activities.items():
             process = self.ranks[rank].process
-            known = (
-                deadlock(process, self.sources) if process is not None and activity.kind == ActivityKind.LOCK else None
-            )
-            if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD:
-                known = Deadlock() if waits_for_own_child(process) or unread_child(process) else None
-            if process is not None and activity.kind == ActivityKind.PIPE:
-                known = Deadlock() if blocked_with_child(process) else None
-            if process is not None and activity.kind == ActivityKind.SHUTTING_DOWN:
-                known = Deadlock() if never_stopped(process, self.sources) else None
+            known = never_goes_on(process, activity.kind, self.sources) if process is not None else None
             found.update({rank: known} if known is not None else {})
         return found
 

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.state.nobody_left import unread_child
+from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
@@ -316,8 +316,10 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
     failed = journal is not None and bool(journal.failure)
     if known is not OUTSIDE[ActivityKind.SHUTTING_DOWN]:
         return known
-    stopped = case.activities[rank].kind == ActivityKind.SHUTTING_DOWN and rank in case.deadlocks
-    return _FAILED if failed else _NEVER_STOPPED if stopped else known
+    process = case.ranks[rank].process
+    if failed or process is None:
+        return _FAILED if failed else known
+    return _NEVER_STOPPED if never_stopped(process, case.sources) is not None else known
 
 
 def _what_it_does(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.landmarks import is_distributed
@@ -9,6 +10,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.locks import Holder, holders, wanted
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, kind_mark
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread
@@ -31,6 +33,19 @@ class Deadlock:
     pool: tuple[Frame, ...] = ()
 
 
+def never_goes_on(process: Process, kind: ActivityKind, sources: Sources) -> Deadlock | None:
+    """The deadlock in what a rank waits for, by its own threads and children; None if these do not prove one."""
+    if kind == ActivityKind.LOCK:
+        return deadlock(process, sources)
+    proofs: dict[ActivityKind, Callable[[], object]] = {
+        ActivityKind.WAITING_FOR_CHILD: lambda: waits_for_own_child(process) or unread_child(process),
+        ActivityKind.WAITING_FOR_WORKER: lambda: has_deadlocked_worker(process, sources),
+        ActivityKind.PIPE: lambda: blocked_with_child(process),
+        ActivityKind.SHUTTING_DOWN: lambda: never_stopped(process, sources) or waits_at_exit(process, sources),
+    }
+    return Deadlock() if kind in proofs and proofs[kind]() else None
+
+
 def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     """The deadlock that keeps the main thread from ever going on; None if the process alone does not prove one."""
     threads = process.last.threads if process.last is not None else ()
@@ -45,6 +60,38 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     if not all(_waits_for_a_thread(process, thread, sources) for thread in others):
         return None
     return Deadlock(pool=_pool_of_waiting_workers(threads[0], others))
+
+
+def waits_at_exit(process: Process, sources: Sources) -> bool:
+    """True if a process that is over waits for threads of its own, each of which waits for another thread: none is left
+    who could end that.
+
+    Example: the main thread is in ``threading._shutdown()``, and the other one in `job = self.jobs.get()`.
+    """
+    look = process.last
+    if look is None or look.main is None or is_moving(process):
+        return False
+    if not _is_at(look.main, "threading_file", "joins_threads"):
+        return False
+    others = [t for t in look.threads if t.tid != look.main.tid and not _is_probe(t)]
+    running = [thread for thread in others if thread.frames]
+    if not running or any(_may_call_python(process, thread) for thread in others if not thread.frames):
+        return False
+    # Where the system call could not be read, no timeout of it was seen either.
+    return all(thread.syscall and _waits_for_a_thread(process, thread, sources) for thread in running)
+
+
+def has_deadlocked_worker(process: Process, sources: Sources) -> bool:
+    """True if a DataLoader's worker can never go on, and each of the others waits for a task: the rank hands out none
+    before it has the batch that it waits for.
+
+    Example: a worker that was forked while a thread of the rank held a lock waits for that lock.
+    """
+    if is_moving(process) or any(user_stack(t.frames) for t in (process.last.threads[1:] if process.last else ())):
+        return False
+    workers = [child for child in process.children if child.role == "dataloader-worker"]
+    stuck = [worker for worker in workers if deadlock(worker, sources) is not None]
+    return bool(stuck) and all(worker in stuck or is_idle_worker(worker) for worker in workers)
 
 
 def _pool_of_waiting_workers(main: Thread, others: list[Thread]) -> tuple[Frame, ...]:

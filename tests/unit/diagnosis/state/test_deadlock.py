@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.state.deadlock import blocked_with_child, deadlock
+from hangdoc.diagnosis.state.deadlock import blocked_with_child, deadlock, has_deadlocked_worker, waits_at_exit
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
 
@@ -105,3 +105,54 @@ def test_a_rank_and_its_child_block_each_other_at_two_pipes() -> None:
     assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2, 3), (child,)))  # another process may write
     assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2,), (at_pipe(2, "pipe:[8]", (1, 3)),)))
     assert not blocked_with_child(at_pipe(1, "pipe:[7]", (2,), (at_pipe(2, "pipe:[7]", (1,)),)))
+
+
+AT_EXIT = Frame(f"{LIBRARY}/threading.py", 1590, "_shutdown")
+
+
+def test_at_exit_nobody_is_left_to_end_the_wait_of_the_last_thread() -> None:
+    assert waits_at_exit(process(waiting(1, AT_EXIT), waiting(2, *GET, USER)), SOURCES)
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        Thread(3, "uploads", "S", wchan="poll", frames=(USER,)),
+        Thread(3, "native", "S", wchan="futex_do_wait"),
+        replace(waiting(3, *GET, USER), wakes_in=5.0),
+        waiting(3, *GET, USER, syscall=""),
+    ],
+)
+def test_at_exit_another_thread_or_the_clock_may_end_it(further: Thread) -> None:
+    assert not waits_at_exit(process(waiting(1, AT_EXIT), waiting(2, *GET, USER), further), SOURCES)
+    assert not waits_at_exit(process(waiting(1, USER), waiting(2, *GET, USER)), SOURCES)
+
+
+def worker(pid: int, *threads: Thread) -> Process:
+    return replace(process(*threads), pid=pid, role="dataloader-worker")
+
+
+TAKES_TASK = (
+    Frame(f"{LIBRARY}/multiprocessing/queues.py", 113, "Queue.get"),
+    Frame("/v/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", 275, "_worker_loop"),
+)
+STUCK = worker(5, waiting(5, FLUSH), waiting(6, *GET))
+IDLE = worker(7, Thread(7, "MainThread", "S", wchan="poll", frames=TAKES_TASK))
+WORKS = worker(8, Thread(8, "MainThread", "S", wchan="poll", frames=(USER,)))
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "expected"),
+    [
+        ((STUCK,), (), True),
+        ((STUCK, IDLE), (), True),
+        ((STUCK, WORKS), (), False),  # which may be the one whose batch is awaited
+        ((IDLE,), (), False),
+        ((STUCK,), (waiting(2, USER),), False),
+    ],
+)
+def test_a_loader_whose_worker_waits_for_a_lock_that_nobody_holds(
+    workers: tuple[Process, ...], threads: tuple[Thread, ...], expected: bool
+) -> None:
+    rank = replace(process(Thread(1, "MainThread", "S", wchan="poll", wakes_in=5.0), *threads), children=workers)
+    assert has_deadlocked_worker(rank, SOURCES) is expected
