@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
+from hangdoc.diagnosis.condition.drawn_alone import chooses_by
+from hangdoc.diagnosis.condition.last_choice import last_partner
 from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -32,10 +34,11 @@ _FEWEST = 4
 @dataclass(frozen=True, slots=True)
 class OddPartner(Explanation):
     """``partners``: rank → the one that it has chosen, of those that are still in the earliest round; or, in round
-    ``number`` of their histories, of all that were in it."""
+    ``number`` of their histories, or in an ``earlier`` one, of all that are known to have been in it."""
 
     partners: dict[int, int]
     number: int = 0
+    earlier: bool = False
 
 
 def odd_partner(case: Case) -> Blame[OddPartner] | None:
@@ -50,7 +53,9 @@ def odd_partner(case: Case) -> Blame[OddPartner] | None:
     rounds = _rounds(case, activities)
     if rounds is None:
         return None
-    return _left_over(activities, rounds) or _odd_in_histories(case, activities)
+    return (
+        _left_over(activities, rounds) or _odd_in_histories(case, activities) or _odd_as_held(case, activities, rounds)
+    )
 
 
 def _left_over(activities: list[Activity], rounds: dict[int, list[int]]) -> Blame[OddPartner] | None:
@@ -81,6 +86,32 @@ def _odd_in_histories(case: Case, activities: list[Activity]) -> Blame[OddPartne
     number = next(number for number, partners in enumerate(rounds) if not _agree(partners))
     sure = f"in every round, the choices of all ranks but {ranks_text((odd,))} agree"
     found = OddPartner(rounds[number], number + 1)
+    return Blame(found, (odd,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _odd_as_held(case: Case, activities: list[Activity], rounds: dict[int, list[int]]) -> Blame[OddPartner] | None:
+    """By the choices of this round and the one before, where partners are drawn and no history shows more.
+
+    Example: rank 1 is in round 4 and has chosen 2, rank 2 is in round 5 and has chosen 0, after 3; rank 0 is in round
+    6, and had chosen 3 → rank 2, which crosses both.
+    """
+    if case.has_history or not chooses_by(case, activities[0].rank):
+        return None
+    held: dict[tuple[int, ...], dict[int, int]] = {}
+    for each in activities:
+        *outer, now = rounds[each.rank]
+        last = last_partner(case, each, now)
+        if each.peer is not None:
+            held.setdefault((*outer, now), {})[each.rank] = each.peer
+        if last is not None:
+            held.setdefault((*outer, now - 1), {})[each.rank] = last
+    known = [held[number] for number in sorted(held)]
+    odd = odd_one(known)
+    if odd is None:
+        return None
+    partners = next(each for each in known if odd in each and not _agree(each))
+    sure = f"of the partners that the frames hold, those of rank {odd} alone cross the others'"
+    found = OddPartner(partners, earlier=True)
     return Blame(found, (odd,), proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
