@@ -18,7 +18,7 @@ from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.store_keys import sets_ahead
+from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -38,8 +38,8 @@ def key_passed_by(case: Case) -> Blame[KeyPassedBy] | None:
     """The blame of those ranks; None where the source has several such lines or none, or where the interpreters'
     counters do not tell who has run it."""
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    if not waiting or case.hidden or not case.ran:
-        return None
+    if not waiting or case.hidden or not case.ran or free_ranks(case.activities):
+        return None  # who is free may end the wait of those that set keys, and these come there again
     lines = {(at.file, at.line): (at, test) for at, test in _skippable(case.sources)}
     if len(lines) != 1:
         return None

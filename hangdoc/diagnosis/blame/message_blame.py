@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
@@ -37,6 +38,8 @@ from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import ranks_text
 
+_MOST_COMPARED = 64
+"""Ranks that are compared one by one with all others; chosen by hand: the cost is their square."""
 _MOST_NAMED = 8
 """Alternatives in a report; chosen by hand: a longer list helps nobody."""
 
@@ -268,14 +271,14 @@ def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
     if len(waiting) != 1 or len(senders) <= 2:
         return None
     issued = {rank: _lines_to(case, rank, waiting[0]) for rank in senders}
-    missing = {rank: _only_others(issued, rank) for rank in senders if all(issued.values())}
-    lacking = {rank: stacks for rank, stacks in missing.items() if stacks}
+    lacking = _left_out_by_one(issued) if all(issued.values()) else {}
     if len(lacking) == 1:
         ((rank, stacks),) = lacking.items()
         sure = f"all others have sent rank {waiting[0]} messages from a line from which rank {rank} has sent none"
         found = MissingPartner(LeftOut(rank, waiting[0], "send", stacks[0]), alone=tuple(skipped_alone(case, rank)))
         return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    skipping = {rank: by for rank in senders if (by := tuple(skipped_alone(case, rank)))}
+    asked = senders if len(senders) <= _MOST_COMPARED else ()  # each is compared with all others
+    skipping = {rank: by for rank in asked if (by := tuple(skipped_alone(case, rank)))}
     if len(skipping) != 1:
         return None
     ((rank, by),) = skipping.items()
@@ -296,11 +299,16 @@ def _lines_to(case: Case, rank: int, peer: int) -> _Lines:
     return {(own[0].file, own[0].line): stack for stack in stacks if (own := user_stack(stack))}
 
 
-def _only_others(issued: dict[int, _Lines], rank: int) -> list[Stack]:
-    """A stack of each line from which all other ranks have issued messages, and this one none."""
-    others = [lines for each, lines in issued.items() if each != rank]
-    common = set.intersection(*map(set, others)) - set(issued[rank])
-    return [others[0][line] for line in sorted(common)]
+def _left_out_by_one(issued: dict[int, _Lines]) -> dict[int, list[Stack]]:
+    """Rank → a stack of each line from which all other ranks have issued messages, and this one none."""
+    stacks: dict[tuple[str, int], Stack] = {}
+    for lines in issued.values():
+        stacks |= lines
+    counts = Counter(line for lines in issued.values() for line in lines)
+    found: dict[int, list[Stack]] = {}
+    for line in sorted(line for line, count in counts.items() if count == len(issued) - 1):
+        found.setdefault(next(rank for rank, lines in issued.items() if line not in lines), []).append(stacks[line])
+    return found
 
 
 def is_from_anyone(activity: Activity) -> bool:

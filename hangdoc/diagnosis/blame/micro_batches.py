@@ -9,13 +9,14 @@ Example: ranks 0, 1 and 3 cut into 2, rank 2 into 4 → rank 2.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.given_micro_batches import computed_from
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.state.pipeline_schedule import micro_batches, micro_batches_of_object
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
@@ -63,7 +64,16 @@ def uneven_micro_batches(case: Case) -> Blame[UnevenMicroBatches] | None:
 
 
 def _with_most(counts: dict[int, int]) -> list[int]:
-    return [rank for rank, count in counts.items() if count == max(counts.values())]
+    most = max(counts.values(), default=0)
+    return [rank for rank, count in counts.items() if count == most]
+
+
+def _by_place(case: Case, ranks: Iterable[int]) -> list[list[int]]:
+    """The ranks, by the lines that they are at."""
+    found: dict[Site, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(site_of(case.activities[rank].stack), []).append(rank)
+    return list(found.values())
 
 
 def _with_those_through(case: Case, inside: dict[int, int], through: tuple[int, ...]) -> tuple[dict[int, int], str]:
@@ -73,7 +83,7 @@ def _with_those_through(case: Case, inside: dict[int, int], through: tuple[int, 
     Example: ranks 1 and 2 wait in a step of 8 micro-batches, ranks 0 and 3 are in the all_reduce after it, and their
     `schedule` has had 6 → all four.
     """
-    same = tuple(rank for rank in through if all(_in_one_round(case, rank, other) for other in inside))
+    same = _in_one_round(case, through, inside)
     if not inside or not same:
         return inside, ""
     kept = {rank: count for rank in same if (count := micro_batches_of_object(case.activities[rank].stack))}
@@ -85,23 +95,27 @@ def _with_those_through(case: Case, inside: dict[int, int], through: tuple[int, 
     return known[1], known[0]
 
 
-def _in_one_round(case: Case, rank: int, other: int) -> bool:
-    """True if what counts the rounds of the loops around the other's step is the same on the rank, which may have left
-    them since."""
-    for frame in user_stack(case.activities[other].stack):
-        tree = case.sources.function(frame.file, frame.line)
-        for loop in guards(tree, frame.line) if tree is not None else ():
-            counts = [case.values.of(frame.file, frame.function, name) for name in loop.rounds]
-            known = counts and all(each.get(rank, "") == each.get(other) for each in counts)
-            if loop.kind == "loop" and not known:
-                return False
-    return True
+def _in_one_round(case: Case, through: tuple[int, ...], inside: Collection[int]) -> tuple[int, ...]:
+    """Those of the ranks that are through for which what counts the rounds of the loops around the others' step is the
+    same as on each of these; they may have left these loops since."""
+    same = through
+    for others in _by_place(case, inside):
+        for frame in user_stack(case.activities[others[0]].stack):
+            tree = case.sources.function(frame.file, frame.line)
+            for loop in guards(tree, frame.line) if tree is not None else ():
+                counts = [case.values.of(frame.file, frame.function, name) for name in loop.rounds]
+                rounds = {tuple(each.get(other) for each in counts) for other in others}
+                if loop.kind == "loop" and (not counts or len(rounds) > 1):
+                    return ()
+                if loop.kind == "loop":
+                    same = tuple(r for r in same if tuple(each.get(r, "") for each in counts) in rounds)
+    return same
 
 
 def _through(case: Case, counts: dict[int, int]) -> tuple[int, ...]:
     """The ranks that are through with the step in which the stage of the most micro-batches still is: they wait for it
     in a collective further on."""
-    stacks = [case.activities[rank].stack for rank in _with_most(counts)]
+    stacks = [case.activities[ranks[0]].stack for ranks in _by_place(case, _with_most(counts))]
     return tuple(
         rank
         for rank, activity in sorted(case.activities.items())

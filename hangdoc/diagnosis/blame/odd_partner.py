@@ -11,8 +11,8 @@ rank 3 has chosen 0, rank 1 has chosen 2, and rank 2 has chosen 3 → rank 2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
 from hangdoc.diagnosis.condition.drawn_alone import chooses_by
 from hangdoc.diagnosis.condition.last_choice import last_partner
@@ -62,7 +62,8 @@ def _left_over(activities: list[Activity], rounds: dict[int, list[int]]) -> Blam
     """By those that are still in the earliest round."""
     first = min(rounds.values())
     partners = {a.rank: a.peer for a in activities if rounds[a.rank] == first and a.peer is not None}
-    odd = tuple(sorted(r for r, peer in partners.items() if peer not in partners and r in partners.values()))
+    chosen = set(partners.values())
+    odd = tuple(sorted(r for r, peer in partners.items() if peer not in partners and r in chosen))
     if not odd or set(partners) - set(odd) != {r for r, peer in partners.items() if peer in odd}:
         return None
     if not all(_agree({r: p for r, p in named.items() if r not in odd}) for named in _by_round(activities, rounds)):
@@ -120,14 +121,24 @@ def odd_one(rounds: list[dict[int, int]]) -> int | None:
 
     ``rounds``: rank → the partner that it has chosen, for each round. Example: [{0: 3, 1: 2, 2: 3, 3: 0}] → 2.
     """
-    crossed = [
-        {rank, other}
-        for partners in rounds
-        for rank, other in combinations(partners, 2)
-        if not _agree({rank: partners[rank], other: partners[other]})
-    ]
-    common = set.intersection(*crossed) if crossed else set()
-    return common.pop() if len(common) == 1 else None
+    common: set[int] | None = None
+    for pair in (pair for partners in rounds for pair in _crossed(partners)):
+        common = pair if common is None else common & pair
+        if not common:
+            return None
+    return common.pop() if common is not None and len(common) == 1 else None
+
+
+def _crossed(partners: dict[int, int]) -> Iterator[set[int]]:
+    """Each two ranks whose choices of one round cannot both be right: one chose the other, which chose a third one; or
+    both chose the same one. Of many that chose the same one, each with the first and the last before it."""
+    choosing: dict[int, tuple[int, int]] = {}
+    for rank, peer in partners.items():
+        if partners.get(peer, rank) != rank:
+            yield {rank, peer}
+        before = choosing.get(peer, ())
+        yield from ({rank, other} for other in before)
+        choosing[peer] = (before[0] if before else rank, rank)
 
 
 def _chosen(case: Case, rank: int) -> list[int]:

@@ -6,7 +6,6 @@ issued as many messages of the pair as the other.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import group_label
@@ -38,25 +37,33 @@ def in_other_group(case: Case) -> OtherGroup | None:
         return None
     if not all(journal.has_all_messages for journal in journals.values()):
         return None
+    sent = {rank: _by_peer(journal, "send") for rank, journal in journals.items()}
+    awaited = {rank: _by_peer(journal, "recv") for rank, journal in journals.items()}
     found = [
         each
-        for sender in journals
-        for receiver in journals
-        if (each := _between(journals, sender, receiver)) is not None and {sender, receiver} & case.graph.stuck
+        for sender, per_peer in sent.items()
+        for receiver, sends in per_peer.items()
+        if {sender, receiver} & case.graph.stuck and sender in awaited.get(receiver, {})
+        if (each := _between(journals, (sender, receiver), sends, awaited[receiver][sender])) is not None
     ]
     return found[0] if len(found) == 1 else None
 
 
-def _between(journals: dict[int, Journal], sender: int, receiver: int) -> OtherGroup | None:
-    """The mismatch on the way from one rank to the other."""
-    sends = _passed(journals[sender], "send", receiver)
-    recvs = _passed(journals[receiver], "recv", sender)
-    left = Counter(message.group for message in sends)
-    left.subtract(message.group for message in recvs)
-    odd = {group: count for group, count in left.items() if count}
-    if sorted(odd.values()) != [-1, 1]:
+def _between(
+    journals: dict[int, Journal], pair: tuple[int, int], sends: list[PointToPoint], recvs: list[PointToPoint]
+) -> OtherGroup | None:
+    """The mismatch on the way from the first rank of the pair to the other.
+
+    One message of many is in another group: who left one out, and has sent the next, is out of step from there on.
+    Example: sent in groups 1, 2, 1 and awaited in 1, 2, 2 → the third; awaited in 2, 1, 2 → None.
+    """
+    sender, receiver = pair
+    if len(sends) != len(recvs):
         return None
-    sent, wanted = (next(m for m in reversed(side) if m.group in odd) for side in (sends, recvs))
+    odd = [(mine, theirs) for mine, theirs in zip(sends, recvs, strict=True) if mine.group != theirs.group]
+    if len(odd) != 1:
+        return None
+    ((sent, wanted),) = odd
     lines = _line(journals[sender], sent), _line(journals[receiver], wanted)
     if lines[0] is None or lines[1] is None:
         return None
@@ -64,8 +71,13 @@ def _between(journals: dict[int, Journal], sender: int, receiver: int) -> OtherG
     return OtherGroup(sender, receiver, *labels, lines[0], lines[1])
 
 
-def _passed(journal: Journal, way: str, peer: int) -> list[PointToPoint]:
-    return [m for m in journal.point_to_points if message_way(m.op) == way and m.peer == peer]
+def _by_peer(journal: Journal, way: str) -> dict[int, list[PointToPoint]]:
+    """Peer → the messages to it, or from it, in the order in which the rank issued them."""
+    found: dict[int, list[PointToPoint]] = {}
+    for message in journal.point_to_points:
+        if message_way(message.op) == way:
+            found.setdefault(message.peer, []).append(message)
+    return found
 
 
 def _line(journal: Journal, message: PointToPoint) -> Frame | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.queries import calls_in
@@ -60,28 +61,29 @@ def drawn_for(sources: Sources, at: Place, value: ast.expr) -> set[str]:
     Example: `peer`, of `peer = self.partner()` and `def partner(self): ⏎ random.shuffle(order)` → {'random'}.
     """
     found: set[str] = set()
-    seen: set[str] = set()
-    for place, each in _what_sets(sources, at, value, _DEEPEST):
-        seen.add(ast.dump(each))
+    for place, each in islice(_what_sets(sources, at, value, _DEEPEST, set()), _MOST):
         found |= drawn_in(sources, [each])
         given = set(names_in(each))
         for call in (node for node in ast.walk(place.function) if isinstance(node, ast.Call) and _draws(node)):
             if any(not given.isdisjoint(names_in(argument)) for argument in call.args):  # `rng.shuffle(order)`
                 found.add(generator_of(call))
-        if len(seen) >= _MOST:
-            break
     return found
 
 
-def _what_sets(sources: Sources, at: Place, value: ast.expr, deepest: int) -> Iterator[tuple[Place, ast.expr]]:
-    """(place, expression) of the value, and of what sets the names in it."""
+def _what_sets(
+    sources: Sources, at: Place, value: ast.expr, deepest: int, seen: set[ast.expr]
+) -> Iterator[tuple[Place, ast.expr]]:
+    """(place, expression) of the value, and of what sets the names in it; each that is not yet in ``seen``."""
+    if value in seen:
+        return
+    seen.add(value)
     yield at, value
     if not deepest:
         return
     for name in (node for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)):
         for each in settings(sources, at, name):
             if each.value is not None:
-                yield from _what_sets(sources, each.at, each.value, deepest - 1)
+                yield from _what_sets(sources, each.at, each.value, deepest - 1, seen)
 
 
 def may_be_the_same(drawn: set[str], other: set[str]) -> bool:

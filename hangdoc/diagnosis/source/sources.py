@@ -14,6 +14,8 @@ from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 
+_DEEPEST_EXPRESSION = 200
+"""Expressions within each other; chosen by hand: `ast.unparse` fails at 400 (Python 3.11), with few calls around it."""
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)")
 
 
@@ -169,8 +171,24 @@ def _parse(text: SourceText) -> ast.AST | None:
         return None
     if indented and isinstance(tree.body[0], ast.If):
         tree.body = tree.body[0].body
+    if _is_too_deep(tree):
+        return None
     ast.increment_lineno(tree, text.first_line - 1 - indented)
     return tree
+
+
+def _is_too_deep(tree: ast.AST) -> bool:
+    """True if an expression holds others so deep that Python's own `ast.unparse` may run out of stack.
+
+    Example: `not not … x`, or a sum of a thousand terms, each of which holds all that come before it.
+    """
+    found: list[tuple[ast.AST, int]] = [(tree, 0)]
+    while found:
+        node, depth = found.pop()
+        if depth > _DEEPEST_EXPRESSION:
+            return True
+        found += [(each, depth + 1 if isinstance(each, ast.expr) else 0) for each in ast.iter_child_nodes(node)]
+    return False
 
 
 # Nodes of a tree are looked through once: what is asked of them again and again is kept with the text.

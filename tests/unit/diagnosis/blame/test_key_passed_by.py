@@ -7,6 +7,9 @@ import dataclasses
 from cases import case
 
 from hangdoc import api
+from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
+from hangdoc.diagnosis.context import Case
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -46,3 +49,10 @@ def test_who_waits_and_sets_such_keys_as_well_leaves_it_open() -> None:
 
 def test_a_line_that_nobody_is_known_to_have_run_blames_nobody() -> None:
     assert api.diagnose(as_if_it_ran(1, 2)).culprits != (1,)
+
+
+def test_who_works_may_let_it_come_there_again() -> None:
+    working = Case(as_if_it_ran(1, 1))
+    assert key_passed_by(working) is not None
+    working.activities[0] = dataclasses.replace(working.activities[0], kind=ActivityKind.COMPUTING)
+    assert key_passed_by(working) is None

@@ -18,7 +18,14 @@ ALIKE = {0: 1, 1: 0, 2: 3, 3: 2}
         ([ALIKE, {1: 2, 2: 3}], None),  # it is either of them
         ([ALIKE, {1: 2, 2: 3}, {0: 3, 2: 0}], 2),  # the next round tells
         ([{0: 1, 1: 2, 2: 0}], None),
+        ([{0: 3, 1: 3, 2: 3}], None),  # all three chose one
+        ([{0: 3, 1: 3, 2: 3, 3: 1}], None),
     ],
 )
 def test_the_rank_that_all_crossed_choices_share_is_odd(rounds: list[dict[int, int]], odd: int | None) -> None:
     assert odd_one(rounds) == odd
+
+
+def test_of_thousands_of_ranks_no_two_are_compared() -> None:
+    rounds = [{rank: rank ^ 1 for rank in range(4000)}] * 50
+    assert odd_one([*rounds, {**rounds[0], 2: 0}]) == 2
