@@ -54,7 +54,7 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
     if isinstance(value, ast.List | ast.Tuple):
         return all(written(each.value) for each in value.elts if isinstance(each, ast.Starred))
     if isinstance(value, ast.Set):
-        return all(map(_is_written_out, value.elts))  # equal ones are one
+        return all(map(_is_one, value.elts))
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return written(value.left) and written(value.right)
     if isinstance(value, ast.Subscript):
@@ -68,25 +68,13 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
     kept = kept_by(value) if isinstance(value, ast.Call) else None
     if kept is not None:
         return written(kept)
-    if not steps or not isinstance(value, ast.Name | ast.Attribute):
-        return False
-    found = settings(sources, at, value)
-    # Two lines that set it to different things may be run by different ranks.
-    if len(found) != 1 or found[0].value is None or _is_changed(sources, at, value):
-        return False
-    only = found[0]
-    return only.part < 0 and only.how in ("set", "given") and _is_written(sources, only.at, found[0].value, steps - 1)
-
-
-def _is_changed(sources: Sources, at: Place, value: ast.Name | ast.Attribute) -> bool:
-    """True if a line may change how many items it has: of a plain name, one of its function."""
-    name = last_name(value)
-    trees = (at.function,) if isinstance(value, ast.Name) else (tree for _, tree in sources.user_trees())
-    return any(
-        _may_change(node, name) if isinstance(node, ast.Call) else None in _by(node, name)
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, _SETS | ast.Call)
+    found = settings(sources, at, value) if steps and isinstance(value, ast.Name | ast.Attribute) else []
+    return bool(found) and all(
+        each.value is not None
+        and each.part < 0
+        and each.how in ("set", "given")
+        and _is_written(sources, each.at, each.value, steps - 1)
+        for each in found
     )
 
 
