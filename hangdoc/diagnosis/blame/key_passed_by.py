@@ -78,9 +78,10 @@ def _skippable(sources: Sources) -> Iterator[tuple[Frame, Condition]]:
 def _setting_what_they_get(tree: ast.AST) -> Iterator[str]:
     """The functions that set a key which they are given: 'post' of `def post(key, x): ⏎ store.set(key, x)`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and store_sets(node):
+        lines = set(store_sets(node)) if isinstance(node, ast.FunctionDef) else set()
+        if isinstance(node, ast.FunctionDef) and lines:
             given = {each.arg for each in (*node.args.posonlyargs, *node.args.args)}
-            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n.lineno in store_sets(node) and n.args]
+            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n.lineno in lines and n.args]
             if any(
                 isinstance(name, ast.Name) and name.id in given for call in calls for name in ast.walk(call.args[0])
             ):

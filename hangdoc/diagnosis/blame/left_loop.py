@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.condition.last_round import is_in_one_round, rounds_of
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
@@ -114,5 +114,4 @@ def is_past_in_round(case: Case, rank: int, other: int) -> bool:
     """True if the rank is certainly further on than the other: in the same round of the loops that both are in, as far
     as there are any."""
     how = is_past(case.sources, case.activities[rank].stack, case.activities[other].stack)
-    rounds = rounds_of(case, rank, other) if how == "perhaps" else None
-    return how == "certainly" or (rounds is not None and rounds[0] == rounds[1])
+    return how == "certainly" or (how == "perhaps" and is_in_one_round(case, rank, other))

@@ -80,11 +80,6 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-            if not case.has_history and _alone_in_exchange(case, (waiter,)):
-                sure = (
-                    "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
-                )
-                return Blame(ExchangeTooMany((peer,)), (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if _turned_back(case, peer, waiter):
                 sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
@@ -92,6 +87,8 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
                 sure = f"rank {peer} alone has run what skips a message"
                 found = replace(found, alone=went_past)
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if not case.has_history and _alone_in_exchange(case, (waiter,)):
+                return _too_many((waiter,), (peer,))
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
 

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.condition.last_round import is_in_one_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user
@@ -60,7 +60,7 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
     left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
     left = [p for p in left if 2 * _how_many_are_in(case, p, inside) >= len(inside)]
     # Where peers are known, these tell more about messages within one loop.
-    apart = not _in_one_loop(case, *sides) or (not robbed and _in_one_round(case, outside[0], usual))
+    apart = not _in_one_loop(case, *sides) or (not robbed and is_in_one_round(case, outside[0], usual))
     found = _outside(case, inside, _EXCHANGE) if left and apart else None
     if found is None or set(found.culprits) != set(outside):
         return None
@@ -90,12 +90,6 @@ def _in_one_loop(case: Case, mine: Stack, theirs: Stack) -> bool:
         for stack in (mine, theirs)
     ]
     return bool(loops[0] & loops[1])
-
-
-def _in_one_round(case: Case, rank: int, other: int) -> bool:
-    """True if the counters of the loops that both are in show one round of them."""
-    rounds = rounds_of(case, rank, other)
-    return rounds is not None and rounds[0] == rounds[1]
 
 
 def _in_messages(case: Case) -> list[int]:

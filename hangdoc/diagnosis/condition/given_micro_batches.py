@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
@@ -36,6 +37,8 @@ def computed_from(case: Case, ranks: set[int]) -> tuple[str, dict[int, int]] | N
     """
     number = given(case.sources)
     for place, name in _inputs(case.sources, *number, _STEPS) if number is not None else ():
+        if is_rank_name(name):
+            continue  # it differs on ranks that agree as well
         function = getattr(place.function, "name", "<module>")
         seen = case.values.of(place.file, function, name)
         values = {rank: int(seen[rank]) for rank in sorted(ranks) if seen.get(rank, "").isdecimal()}

@@ -126,3 +126,9 @@ def is_in_later_round(case: Case, rank: int, other: int) -> bool:
     """
     rounds = rounds_of(case, rank, other)
     return rounds is not None and rounds[0] > rounds[1]
+
+
+def is_in_one_round(case: Case, rank: int, other: int) -> bool:
+    """True if the counters of the loops that both ranks are in show one round of them."""
+    rounds = rounds_of(case, rank, other)
+    return rounds is not None and rounds[0] == rounds[1]

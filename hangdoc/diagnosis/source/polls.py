@@ -149,18 +149,17 @@ def _meant(sources: Sources, asks: list[_Asked], calls: list[UserCall]) -> Frame
 def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = _MOST_STEPS) -> set[str]:
     """The names of what the expression is made of, also by what the function sets names to, and by what functions of
     the user's return: {'path', 'done_dir', …} of `path(name).touch()`, with `return self.done_dir / name`."""
-    found: set[str] = set()
-    for each in ast.walk(node):
-        name = last_name(each)
-        found.add(name)
-        if isinstance(each, ast.Name) and steps:
-            for value in _values(function, each.id):
-                found |= _parts(sources, value, function, steps - 1)
-        elif isinstance(each, ast.Call) and steps:
-            bodies = sources.user_definitions(last_name(each.func))
-            for _, body in bodies if len(bodies) == 1 else ():
-                returns = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
-                found = found.union(*(_parts(sources, value, body, steps - 1) for value in returns))
+    parts = list(ast.walk(node))
+    found = set(map(last_name, parts))
+    # What is named more than once is looked up once.
+    for name in dict.fromkeys(each.id for each in parts if isinstance(each, ast.Name)) if steps else ():
+        for value in _values(function, name):
+            found |= _parts(sources, value, function, steps - 1)
+    for name in dict.fromkeys(last_name(each.func) for each in parts if isinstance(each, ast.Call)) if steps else ():
+        bodies = sources.user_definitions(name)
+        for _, body in bodies if len(bodies) == 1 else ():
+            returns = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
+            found = found.union(*(_parts(sources, value, body, steps - 1) for value in returns))
     return found - {"", "self"}
 
 
