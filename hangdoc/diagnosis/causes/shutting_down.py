@@ -12,22 +12,15 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_place, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import leads_to
 from hangdoc.model.message import Does, sentence
 
 
 @cause("HD702", explains=Diverged, order=200)
 def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD702: the culprits' call is the last before destroy_process_group, where the others still communicate.
-
-    A call that they skipped is another story, unless a condition around their own one led them to the shutdown.
-    Example: `if out_of_time(): ⏎ shut_down() ⏎ return ⏎ dist.all_reduce(x)`.
-    """
+    """HD702: the extra call is the last before destroy_process_group, where the others still communicate."""
     gap = blame.found.gap
-    if gap is None or gap.token.op == END or gap.mine is None or gap.theirs is None:
-        return None
-    if gap.kind != "delete" and not _led_there(blame.found, gap.mine):
+    if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs) or _is_on_the_way(gap.mine, gap.theirs):
         return None
@@ -46,14 +39,6 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         what_decided(case, blame) or no_condition(case, blame, gap),
         "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
     )
-
-
-def _led_there(found: Diverged, mine: Token) -> bool:
-    """True if the culprits' call is in a suite of the very condition that parted the sides."""
-    point = found.branch_point
-    if point is None or point.guard.kind not in (*CONDITIONS, "return"):
-        return False
-    return any(frame.file == point.file and point.guard.holds(frame.line) for frame in user_stack(mine.stack))
 
 
 def _is_on_the_way(mine: Token, theirs: Token) -> bool:

@@ -42,18 +42,25 @@ class _Arms:
 def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
     """``points`` without those that the counters refute, and with those first that they confirm.
 
-    A loop that one side has left stays in front of what leads out of it.
+    A loop that one side has left stays in front of what leads out of it, and of one condition around both sides the
+    arm that was first.
     """
     if not ran or not points:
         return points
     judged = [(_judged(sources, ran, point, ranks), point) for point in points]
     judged = [(how, replace(point, seen=True) if how == SEEN else point) for how, point in judged]
     possible = [point for how, point in judged if how != REFUTED]
-    confirmed = [point for wanted in (SEEN, FITS) for how, point in judged if how == wanted]
+    told = {wanted: {_place(point) for how, point in judged if how == wanted} for wanted in (SEEN, FITS)}
+    told[FITS] -= told[SEEN]
+    confirmed = [point for wanted in (SEEN, FITS) for point in possible if _place(point) in told[wanted]]
     loop = possible[0] if possible and possible[0].uneven else None
     if loop is not None:
         confirmed = [p for p in confirmed if p.file != loop.file or not loop.guard.holds(p.guard.line)]
     return [*confirmed, *(point for point in possible if point not in confirmed)]
+
+
+def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:
+    return point.file, point.guard.place
 
 
 def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) -> int:

@@ -54,7 +54,7 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
     if isinstance(value, ast.List | ast.Tuple):
         return all(written(each.value) for each in value.elts if isinstance(each, ast.Starred))
     if isinstance(value, ast.Set):
-        return all(map(_is_one, value.elts))
+        return all(map(_is_written_out, value.elts))
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return written(value.left) and written(value.right)
     if isinstance(value, ast.Subscript):
@@ -69,6 +69,8 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
     if kept is not None:
         return written(kept)
     found = settings(sources, at, value) if steps and isinstance(value, ast.Name | ast.Attribute) else []
+    if isinstance(value, ast.Name) and (len(found) > 1 or _is_changed(at.function, value.id)):
+        return False  # what sets it to something else, or takes items out, may not have run on every rank
     return bool(found) and all(
         each.value is not None
         and each.part < 0
@@ -76,6 +78,17 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
         and _is_written(sources, each.at, each.value, steps - 1)
         for each in found
     )
+
+
+def _is_changed(function: ast.AST, name: str) -> bool:
+    """True if the function may change how many items the variable of that name holds."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and _may_change(node, name):
+            return True
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
+        if any(isinstance(each, ast.Subscript) and last_name(each.value) == name for each in targets):
+            return True
+    return False
 
 
 def _has_written_bounds(part: ast.Slice) -> bool:

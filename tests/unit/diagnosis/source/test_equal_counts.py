@@ -147,6 +147,10 @@ def test_as_many_as_the_source_shows(over: str, before: str) -> None:
         ("zip(*known)", "known = [a, b]"),
         ("zip(known, rows)", "known = [a, b]; rows = load()"),
         ("known", "known = [a, b]; known.append(c)"),
+        ("known", "known = [a, b]; known.pop()"),
+        ("known", "known = [a, b]; known[:] = []"),
+        ("known", "known = [a, b]; known = [a]"),
+        ("{rank, 0}", "pass"),
         ("range(rank)", "pass"),
     ],
 )
