@@ -12,34 +12,42 @@ import cases
 import pytest
 from cases import names
 
-DIGESTS = """
-import hashlib, json, sys
+DIFFERING = """
+import json, sys
 sys.path.insert(0, sys.argv[1])
-from cases import diagnosed, names
-print(json.dumps({name: hashlib.sha256(repr(diagnosed(name)).encode()).hexdigest() for name in names()}))
+from cases import diagnosed, names, pin_path, pins
+def differing(name):
+    now = pins(diagnosed(name)).items()
+    return [suffix for suffix, text in now if pin_path(name, suffix).read_text(encoding="utf-8") != text]
+print(json.dumps({name: differing(name) for name in names()[int(sys.argv[2])::int(sys.argv[3])]}))
 """
-PLACES = ({}, {"COLUMNS": "60", "TZ": "Asia/Tokyo", "LC_ALL": "C", "TERM": "dumb", "NO_COLOR": "1", "HOME": "/"})
-"""What the environment of two machines may hold."""
+ELSEWHERE = {"COLUMNS": "60", "TZ": "Asia/Tokyo", "LC_ALL": "C", "TERM": "dumb", "NO_COLOR": "1", "HOME": "/"}
+"""What the environment of another machine may hold."""
+SEEDS = (1, 2)
+"""One for each child; each of them has its share of the cases."""
 
 
 @pytest.mark.timeout(900)
 def test_what_is_said_of_a_case_depends_on_the_case_alone(tmp_path):
-    """Sets are ordered by the seed: one that becomes text unsorted shows here. So does a clock, or a terminal."""
+    """Sets are ordered by the seed: one that becomes text unsorted shows here. So does a clock, or a terminal.
+
+    The pins are what this process's own seed and environment give: test_cases compares them as well.
+    """
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", DIGESTS, str(Path(cases.__file__).parent)],
-            env={**os.environ, "PYTHONHASHSEED": str(seed), **place},
+            [sys.executable, "-c", DIFFERING, str(Path(cases.__file__).parent), str(part), str(len(SEEDS))],
+            env={**os.environ, "PYTHONHASHSEED": str(seed), **ELSEWHERE},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
         )
-        for seed, place in enumerate(PLACES)
+        for part, seed in enumerate(SEEDS)
     ]
     try:
-        first, *others = (json.loads(child.communicate(timeout=880)[0]) for child in children)
+        found = [json.loads(child.communicate(timeout=880)[0]) for child in children]
     finally:
         for child in children:
             child.kill()
             child.communicate()
-    assert list(first) == names()
-    for seed, digests in enumerate(others, 1):
-        assert [name for name in names() if digests[name] != first[name]] == [], f"differ between seeds 0 and {seed}"
+    differing = {name: suffixes for share in found for name, suffixes in share.items()}
+    assert sorted(differing) == names()
+    assert {name: suffixes for name, suffixes in differing.items() if suffixes} == {}
