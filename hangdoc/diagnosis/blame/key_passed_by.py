@@ -18,8 +18,8 @@ from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
-from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -45,17 +45,11 @@ def key_passed_by(case: Case) -> Blame[KeyPassedBy] | None:
         return None
     ((at, test),) = lines.values()
     setting = tuple(rank for rank in sorted(case.seen) if case.ran.has(rank, at.file, at.line))
-    free = any(not _is_held(case, rank) for rank in setting)
+    free = any(not is_past_setting(case.activities[rank], case.sources) for rank in setting)
     if not setting or free or any(case.ran.has(rank, at.file, at.line) is not False for rank in waiting):
         return None
     sure = f"{ranks_text(setting)} alone {'has' if len(setting) == 1 else 'have'} ever come to the line that sets one"
     return Blame(KeyPassedBy(waiting, at, test), setting, proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def _is_held(case: Case, rank: int) -> bool:
-    """True if the rank waits for others, and comes to no line that sets a key without a further condition."""
-    activity = case.activities[rank]
-    return activity.kind in COMMUNICATING and not sets_ahead(activity, case.sources)
 
 
 def _skippable(sources: Sources) -> Iterator[tuple[Frame, Condition]]:

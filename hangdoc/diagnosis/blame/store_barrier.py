@@ -17,8 +17,8 @@ from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, last_name
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.store_keys import sets_ahead
-from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.diagnosis.state.store_keys import is_past_setting
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -46,9 +46,7 @@ def not_counted(case: Case) -> Blame[NotCounted] | None:
         return None
     counted_at, waiting = max(inside.items(), key=lambda each: len(each[1]))
     others = tuple(sorted(set(case.activities) - set(waiting)))
-    past = all(
-        case.activities[r].kind in COMMUNICATING and not sets_ahead(case.activities[r], case.sources) for r in others
-    )
+    past = all(is_past_setting(case.activities[r], case.sources) for r in others)
     if not others or not past:
         return None
     found = NotCounted(tuple(waiting), counted_at)

@@ -20,8 +20,8 @@ from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
-from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -91,7 +91,7 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
         return None
     if not _is_by_rank(case.sources, set_at):
         return None
-    if any(not _is_past(case, rank) for rank in culprits):
+    if any(not is_past_setting(case.activities[rank], case.sources) for rank in culprits):
         return None
     left_out = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
     sure = f"the store has keys of this name for other ranks, and none for {ranks_text(culprits)}"
@@ -120,7 +120,7 @@ def _left_out_of_series(
         return None
     alike = tuple(sorted(key for key in there if _stem(key) == _stem(missing[0])))
     later = [key for key in alike if (_number(key) or 0) > number]
-    if not later or not _is_past(case, setters[0]):
+    if not later or not is_past_setting(case.activities[setters[0]], case.sources):
         return None
     found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
     sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
@@ -135,7 +135,9 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
     """
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
     others = tuple(sorted(set(case.activities) - set(waiting)))
-    if not waiting or not others or case.hidden or not all(_is_past(case, rank) for rank in others):
+    if not waiting or not others or case.hidden:
+        return None
+    if not all(is_past_setting(case.activities[rank], case.sources) for rank in others):
         return None
     stacks = [case.activities[rank].stack for rank in waiting]
     if len({lines_of(site_of(stack)) for stack in stacks}) > 1:
@@ -260,12 +262,6 @@ def _number(key: str) -> int | None:
     """The rank that a key may belong to: 3 of shards/0/3."""
     number = _NUMBER.search(key)
     return int(number[0]) if number is not None and len(number[0]) < _LONGEST_NUMBER else None
-
-
-def _is_past(case: Case, rank: int) -> bool:
-    """True if the rank waits for others, with no line ahead of it in its functions that sets a key."""
-    activity = case.activities[rank]
-    return activity.kind in COMMUNICATING and not sets_ahead(activity, case.sources)
 
 
 def _own_setting(sources: Sources) -> Frame | None:
