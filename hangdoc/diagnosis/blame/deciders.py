@@ -57,6 +57,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
+from hangdoc.diagnosis.blame.shared_by_processes import passed_meeting, unset_by_the_other_arm
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
@@ -289,11 +290,11 @@ def waiting_threads(
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that alone has not set its key in the store, went the way on which one is set, has not counted itself
-    where the last one sets it, alone comes to the line that sets one, or has not made the file that others poll for.
-    Before the graph, in which it waits like those that wait for the key, or for these."""
+    where the last one sets it, alone comes to the line that sets one, or has not made the file that others poll for;
+    or that is past what ranks share as processes. Before the graph, in which it waits like those that wait for it."""
     case = inquiry.case
     keys = key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or key_passed_by(case)
-    return keys or file_of_the_other_arm(case)
+    return keys or file_of_the_other_arm(case) or passed_meeting(case) or unset_by_the_other_arm(case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

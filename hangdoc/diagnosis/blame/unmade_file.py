@@ -48,10 +48,10 @@ def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
     """
     waiting = tuple(r for r in sorted(case.activities) if _polls(case, r))
     others = tuple(sorted(set(case.activities) - set(waiting)))
-    if not 0 < len(others) <= len(waiting) or case.hidden or not _at_one_line(case, waiting):
+    if not 0 < len(others) <= len(waiting) or case.hidden or not at_one_line(case, waiting):
         return None  # of several, each may make a file of its own
     stack = case.activities[waiting[0]].stack
-    if not all(_is_further_on(case, rank, waiting) for rank in others):
+    if not all(is_further_on(case, rank, waiting) for rank in others):
         return None
     frames = user_stack(stack)
     found = next((each for frame in frames if (each := other_arm(case.sources, frame, files_made))), None)
@@ -81,7 +81,7 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     if len(everybody) < 2 or case.hidden or not all(_polls(case, rank) for rank in everybody):
         return None
     ending = what_ends_polling(case.sources, case.activities[everybody[0]].stack)
-    if ending is None or not _at_one_line(case, everybody):
+    if ending is None or not at_one_line(case, everybody):
         return None
     makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
     if 0 < len(makers) < len(everybody) and ways_past(case.sources, ending.at):
@@ -104,11 +104,12 @@ def _polls(case: Case, rank: int) -> bool:
     return asleep and where is not None and polls_for_file(case.sources, where)
 
 
-def _at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:
+def at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if the ranks wait at one line, called by the same lines."""
     return len({lines_of(site_of(case.activities[rank].stack)) for rank in ranks}) == 1
 
 
-def _is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
+def is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
     """True if the rank is past where the others poll; in a loop, if it waits in a call for them, to which they have not
     come yet."""
     activity, other = case.activities[rank], case.activities[polling[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
-from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
+from hangdoc.diagnosis.causes.ending_calls import answer_left_out, what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
@@ -14,9 +14,10 @@ from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
-from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
+from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle, stack_of_child
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
@@ -122,6 +123,10 @@ _FIXES = {
     "has the locks of its parent's threads, and not the threads",
 }
 """What cures a chain with such a step."""
+_ANSWER_ALL = (
+    "let the child answer every request, also one that it leaves out (with an empty answer, or an error), and "
+    "give the wait for it a timeout"
+)
 
 _DESTROY = OutsideWords(
     "HD702",
@@ -188,6 +193,13 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
+_BETWEEN_PROCESSES = OutsideWords(
+    "HD505",
+    "{text}",
+    "processes share what it waits for: another one was to set it, or to come there as well, and has not",
+    "let whoever is to end that wait do so on every way out, an error as well (`finally`), and give it a timeout",
+)
+
 _LOST_TASK = OutsideWords(
     "HD509",
     "{text}",
@@ -250,6 +262,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     if known is _LOST_TASK:
         chain = ["all of its workers wait for work"]
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
+    child = steps[-1].process if steps else None
+    if mended is _FIXES[Fault.OWN_PIPE] and answer_left_out(case.sources, stack_of_child(case, rank)):
+        mended = _ANSWER_ALL
     if known in (_LOGGER, _LEFT_ALONE):
         mended = queue_fix(case, rank)
     if known is _LEFT_ALONE and (asked := filled_by_requests(case, rank)):
@@ -259,7 +274,6 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     if known.code == "HD507" and is_forked_with_lock(case, rank):
         known = replace(known, code="HD505", why="its child waits for that lock for good")
     why: Message = known.why
-    child = steps[-1].process if steps else None
     if child is not None and not mended and known.code in ("HD503", "HD509"):
         waits, mended = fix_for_child(case, child)
         why = joined(why, waits)
@@ -308,6 +322,8 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
     if known is OUTSIDE[ActivityKind.LOCK]:
         if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
             return _LOGGER
+        if any(frame.file.endswith(names("process_lock_file")) for frame in below_user(case.activities[rank].stack)):
+            return _BETWEEN_PROCESSES
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     if rank in case.deadlocks and known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD]:
         process = case.ranks[rank].process

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_dif
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
-from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
+from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end, stack_of_child
 from hangdoc.diagnosis.condition.elsewhere.raised import classes_caught, error_of, is_among
 from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.context import Case
@@ -73,9 +73,12 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
         found += [ending_condition(case.sources, each) for each in child_stacks(case, rank)[:_MOST_STACKS]]
     asked = case.chains.get(rank)
     if asked is not None and asked.end is End.REQUEST:
-        found.append(_answer_left_out(case.sources, asked.last.thread.frames, asked=True))
+        found.append(answer_left_out(case.sources, asked.last.thread.frames, asked=True))
     found.append(who_held_it(case, rank))
-    found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
+    # A child that waits for the rank's next request is not where the chain ends: the rank has the pipe's other end.
+    asked_child = child or stack_of_child(case, rank)
+    found.append(answer_left_out(case.sources, asked_child) if asked_child else "")
+    found.append(_polled_for(case.sources, child) if child else "")
     return next((each for each in found if each), "")
 
 
@@ -249,7 +252,7 @@ def _polled_for(sources: Sources, stack: Stack) -> Message:
     return [what, Joined(deciding, " and ")] if deciding else ""
 
 
-def _answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> Message:
+def answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> Message:
     """What decides whether a process answers what it is sent, where it waits for the next request in a loop. ``asked``:
     it is known to wait for one.
 
@@ -258,12 +261,13 @@ def _answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> 
     """
     own, below = user_stack(stack), below_user(stack)
     receives = below and below[-1].file.endswith(names("process_channel_file")) and plain(below[-1].function)
-    waits = bool(own) and (asked or receives in _ANSWERS)
+    reads = bool(own) and not below and _reads_there(sources, own[0])
+    waits = bool(own) and (asked or receives in _ANSWERS or reads)
     tree = sources.function(own[0].file, own[0].line) if waits else None
     loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
     if len(loops) != 1:
         return ""
-    answering = (*_ANSWERING, *names("writes_to_socket")) if asked else _ANSWERING
+    answering = (*_ANSWERING, *(names("writes_to_socket") if asked else names("writes_to_pipe") if reads else ()))
     calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in answering]
     if len(calls) != 1 or calls[0].lineno <= own[0].line:
         return ""
@@ -271,6 +275,15 @@ def _answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> 
     deciding = _without_ways_out(sources, answer, conditions_of_call(sources, answer, stack))
     what: Message = ["it waits for the next request at ", line_of(own[0]), ", and whether it answers one at "]
     return [what, line_of(answer), " depends on ", Joined(deciding, " and ")] if deciding else ""
+
+
+def _reads_there(sources: Sources, where: Frame) -> bool:
+    """True if the line takes more of a file or a pipe. Examples: `for line in inbox:`, `os.read(fd, size)`."""
+    tree = sources.function(where.file, where.line)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    heads = any(isinstance(node, ast.For) and node.lineno == where.line for node in nodes)
+    calls = (node for node in nodes if isinstance(node, ast.Call) and node.lineno == where.line)
+    return heads or any(last_name(node.func) in names("reads_from_pipe") for node in calls)
 
 
 def _without_ways_out(sources: Sources, at: Frame, conditions: list[Condition]) -> list[Condition]:

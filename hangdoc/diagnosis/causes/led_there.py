@@ -33,10 +33,10 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
-from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.locks import only_way_out, wanted, ways_to_let_go
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_let_go
 from hangdoc.diagnosis.source.syntax import dotted
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
@@ -44,6 +44,8 @@ from hangdoc.model.process import Frame
 
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
+_MOST_CONDITIONS = 2
+"""Conditions that a sentence names; chosen by hand."""
 
 
 def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
@@ -56,7 +58,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or left_by_culprits(case, blame)
         )
     if isinstance(found, WaitCycle) and found.lock_holders:
-        return _let_go(case, found) or left_by_culprits(case, blame)
+        return _let_go(case, found) or left_by_culprits(case, blame) or _waits_inside(case, found)
     if not isinstance(found, OutsideWait):
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
@@ -157,6 +159,27 @@ def _kept_by_a_taker(case: Case, rank: int) -> Message:
         return ""
     taken: Message = ["it is taken at ", line_of(at), " and let go at ", Place(at.file, ways[0])]
     return [taken, ", which depends on ", cited(ways[1], at.file)]
+
+
+def _waits_inside(case: Case, found: WaitCycle) -> Message:
+    """The conditions between the line at which the holder takes the lock, and that at which it waits for others.
+
+    Example: `with self.lock: ⏎ if self.stale: ⏎ self.refresh()`, and refresh() waits in a broadcast → the `if`.
+    """
+    stack = user_stack(case.activities[found.lock_holders[0]].stack)
+    for _, since in held(stack, case.sources):
+        depth = next(at for at, frame in enumerate(stack) if same_function(frame, since))
+        inside: list[Condition] = []
+        for frame in reversed(stack[: depth + 1]):
+            tree = case.sources.function(frame.file, frame.line)
+            around = guards(tree, frame.line) if tree is not None else []
+            around = [each for each in around if each.kind in CONDITIONS and not is_alike(each)]
+            inside += [
+                cited(each, frame.file) for each in around if frame is not stack[depth] or each.line > since.line
+            ]
+        if inside:
+            return ["with the lock taken, it comes to that call under ", Joined(inside[-_MOST_CONDITIONS:], " and ")]
+    return ""
 
 
 def _let_go(case: Case, found: WaitCycle) -> Message:
