@@ -12,13 +12,21 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.polls import polls_for_file, what_ends_polling
+from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.shared_values import lines_at, what_changes_value, what_signals
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, Confidence
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import ranks_text
 
 _POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
+_SIGNALLED = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
+_AT_AN_END = COMMUNICATING | GONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +37,17 @@ class Unset(Explanation):
     waiting: tuple[int, ...]
     set_at: Frame
     test: Condition
-    polled: bool
+    signal: str
+    """The method that ends the wait, 'send' of a pipe; '' of a value that they poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassedMeeting(Explanation):
-    """``waiting`` are in a barrier between processes; the culprits are past it, and have not met them there."""
+    """``waiting`` are in a barrier between processes, or ``polled`` until all have come; the culprits are past it, and
+    have not met them there."""
 
     waiting: tuple[int, ...]
+    polled: bool = False
 
 
 def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:
@@ -46,13 +57,13 @@ def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:
     else: ⏎ page.wait_for(step)`, and publish() writes under `if changed:`; rank 0 waits for them in the barrier behind
     it → rank 0.
     """
-    asleep = tuple(r for r, a in sorted(case.activities.items()) if a.kind in (*_POLLING, ActivityKind.LOCK))
+    asleep = tuple(r for r, a in sorted(case.activities.items()) if a.kind in (*_POLLING, *_SIGNALLED))
     others = tuple(sorted(set(case.activities) - set(asleep)))
     if not 0 < len(others) <= len(asleep) or case.hidden or not at_one_line(case, asleep):
         return None
     stack, kind = case.activities[asleep[0]].stack, case.activities[asleep[0]].kind
-    find = what_changes_value if kind in _POLLING else what_signals
-    set_at = find(case.sources, stack)
+    signal = what_signals(case.sources, stack) if kind in _SIGNALLED else None
+    set_at = signal[0] if signal is not None else what_changes_value(case.sources, stack) if kind in _POLLING else None
     if set_at is None or not all(is_further_on(case, rank, asleep) for rank in others):
         return None
     sets = lines_at(set_at)
@@ -60,40 +71,64 @@ def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:
     if found is None or found[0].file != set_at.file or not ways_past(case.sources, set_at, found[1]):
         return None
     sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
-    explained = Unset(asleep, set_at, found[1], kind in _POLLING)
-    return Blame(explained, others, confidence=Confidence.LIKELY, sure=sure)
+    explained = Unset(asleep, set_at, found[1], signal[1] if signal is not None else "")
+    return Blame(explained, others, proved=signal is not None, confidence=Confidence.LIKELY, sure=sure)
 
 
 def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
-    """The blame of the ranks that are past a barrier between processes in which the others wait, and wait for these.
+    """The blame of the ranks that are past a meeting of processes in which the others wait, and wait for these: a
+    barrier, or a loop that polls until all have done what each does before it.
 
-    Example: `if not rows: ⏎ return ⏎ self.barrier.wait()`: ranks 0, 1 and 3 are in the last line, rank 2 in the
-    all_reduce that follows → rank 2. As many on either side: only possibly.
+    Examples: `if not rows: ⏎ return ⏎ self.barrier.wait()`, and `with count: ⏎ count.value += 1 ⏎ while count.value <
+    world: ⏎ sleep(0.1)`: ranks 0, 1 and 3 are in the last line, rank 2 in the all_reduce that follows → rank 2. As
+    many on either side: only possibly.
     """
-    waiting = tuple(r for r, a in sorted(case.activities.items()) if _meets_processes(case, r))
+    waiting = tuple(r for r, a in sorted(case.activities.items()) if _meets_processes(case, r) or a.kind in _POLLING)
     others = tuple(sorted(set(case.activities) - set(waiting)))
     if not waiting or not others or case.hidden or not at_one_line(case, waiting):
         return None
     stack = case.activities[waiting[0]].stack
+    polled = not _meets_processes(case, waiting[0])
+    if polled and (len(others) >= len(waiting) or not _adds_its_part(case.sources, stack)):
+        return None
     for rank in others:
-        kind = case.activities[rank].kind
-        if kind not in COMMUNICATING | GONE or (
-            kind in COMMUNICATING and not is_past(case.sources, case.activities[rank].stack, stack)
-        ):
+        there = case.activities[rank]
+        if there.kind not in _AT_AN_END or (there.stack and not is_past(case.sources, there.stack, stack)):
             return None
-    sides = (others, waiting) if len(others) <= len(waiting) else (waiting, others)
-    how = Confidence.POSSIBLE if len(others) == len(waiting) else Confidence.LIKELY
-    sure = (
-        f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there, and {ranks_text(others)} did not come"
-    )
+    few, many = sorted((others, waiting), key=len)
+    even = len(few) == len(many)
+    there_and_not = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there, and {ranks_text(others)}"
     return Blame(
-        PassedMeeting(waiting),
-        sides[0],
-        (sides[1],) if how == Confidence.POSSIBLE else (),
-        proved=True,
-        confidence=how,
-        sure=sure,
+        PassedMeeting(waiting, polled),
+        others if even else few,
+        (waiting,) if even else (),
+        proved=not polled,
+        confidence=Confidence.POSSIBLE if even else Confidence.LIKELY,
+        sure=f"{there_and_not} did not come",
     )
+
+
+def _adds_its_part(sources: Sources, stack: Stack) -> bool:
+    """True if who polls has done before, in the same functions, what the loop waits for: a part of what all do."""
+    where = next(iter(user_stack(stack)), None)
+    one_file = where is None or polls_for_file(sources, where)
+    ending = what_ends_polling(sources, stack) if not one_file else None
+    at = what_changes_value(sources, stack) or (ending.at if ending is not None and not ending.removes else None)
+    return at is not None and any(_leads_to(sources, frame, at) for frame in user_stack(stack))
+
+
+def _leads_to(sources: Sources, frame: Frame, at: Frame) -> bool:
+    """True if a line of the frame's function, before the frame's own and not in another arm, is ``at`` or calls the
+    function around it."""
+    tree = sources.function(frame.file, frame.line)
+    if tree is None:
+        return False
+    if (frame.file, frame.function.rpartition(".")[2]) == (at.file, at.function):
+        return at.line < frame.line
+    here = enclosing_function(tree, frame.line)
+    lines = [line for line in calls_of(here, at.function) if line < frame.line]
+    met = {(guard.place, guard.taken) for guard in guards(tree, frame.line)}
+    return any(all((g.place, g.taken) in met for g in guards(tree, line) if g.kind == "if") for line in lines)
 
 
 def _meets_processes(case: Case, rank: int) -> bool:

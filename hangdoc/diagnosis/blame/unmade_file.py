@@ -38,6 +38,8 @@ class UnmadeFile(Explanation):
     """What parts those who make it from those who wait for it."""
     left_by: Condition | None = None
     """The only way past the line that the culprits have gone, and nobody else."""
+    own: bool = False
+    """Each rank makes one, and the culprits have not made theirs."""
 
 
 def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
@@ -78,11 +80,14 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     of the `try` that calls rebuild(), which ends with `marker.unlink()` → rank 2.
     """
     everybody = tuple(sorted(case.activities))
-    if len(everybody) < 2 or case.hidden or not all(_polls(case, rank) for rank in everybody):
+    asleep = all(case.activities[rank].kind == ActivityKind.SLEEPING for rank in everybody)
+    if len(everybody) < 2 or case.hidden or not asleep or not at_one_line(case, everybody):
         return None
     ending = what_ends_polling(case.sources, case.activities[everybody[0]].stack)
-    if ending is None or not at_one_line(case, everybody):
+    if ending is None:
         return None
+    if not all(_polls(case, rank) for rank in everybody):
+        return _own_file(case, everybody, ending)
     makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
     if 0 < len(makers) < len(everybody) and ways_past(case.sources, ending.at):
         explained = UnmadeFile(everybody, ending.at, ending.removes)
@@ -96,6 +101,22 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     sure = f"rank {rank} alone has gone past that line"
     explained = UnmadeFile(everybody, ending.at, ending.removes, left_by=by)
     return Blame(explained, (rank,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _own_file(case: Case, everybody: tuple[int, ...], ending: Ending) -> Blame[UnmadeFile] | None:
+    """The blame of the few ranks that have never come to the line at which each rank makes a file of its own, where all
+    poll until those of all are there.
+
+    Example: `while len(list(folder.glob("*.done"))) < world:`, and rank 3 alone has not run `mark.touch()` → rank 3.
+    """
+    never = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is False)
+    ran = [r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line)]
+    if not never or ending.removes or len(never) >= len(ran) or len(never) + len(ran) < len(everybody):
+        return None
+    left = _went_past(case, never[0], ending) if len(never) == 1 else None
+    by = Condition(left.guard.condition, left.file, left.guard.line) if left is not None else None
+    sure = f"{ranks_text(never)} alone {'has' if len(never) == 1 else 'have'} never come to that line"
+    return Blame(UnmadeFile(everybody, ending.at, left_by=by, own=True), never, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _polls(case: Case, rank: int) -> bool:

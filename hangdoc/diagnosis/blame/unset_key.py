@@ -161,12 +161,15 @@ Lines = Callable[[ast.AST], list[int]]
 
 def other_arm(sources: Sources, frame: Frame, sets: Lines) -> tuple[Frame, Condition] | None:
     """(the line that ``sets`` what is waited for, the condition) where the other arm of a condition around the frame's
-    line leads to such a line; None where none does."""
+    line, or the suite of one that has left the function before it, leads to such a line; None where none does.
+
+    Examples: `if lead: ⏎ publish() ⏎ else: ⏎ wait()`, and `if lead: ⏎ return publish() ⏎ wait()`.
+    """
     tree = sources.function(frame.file, frame.line)
-    around = {g.line for g in guards(tree, frame.line) if g.kind == "if"} if tree is not None else set()
+    around = {g.line for g in guards(tree, frame.line) if g.kind in ("if", "return")} if tree is not None else set()
     tests = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
     for node in sorted(tests, key=lambda each: -each.lineno):
-        arm = node.body if any(holds(each, frame.line) for each in node.orelse) else node.orelse
+        arm = node.orelse if any(holds(each, frame.line) for each in node.body) else node.body
         for each in arm:
             line = line_that_sets(sources, frame.file, each, sets)
             if line is not None:

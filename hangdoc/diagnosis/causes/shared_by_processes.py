@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.blame.shared_by_processes import PassedMeeting, Unset
 from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
@@ -10,72 +12,77 @@ from hangdoc.diagnosis.causes.phrases import at, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.source.shared_values import GIVEN
 from hangdoc.model.message import Does, Joined, Ranks, Verb, joined, sentence
 
 _MOST_WAYS = 2
 """Ways past the line that a sentence names; chosen by hand."""
 
 
-@cause("HD505", "HD508", explains=Unset, order=378)
+@cause("HD505", "HD507", "HD508", explains=Unset, order=378)
 def shared_value_not_set(case: Case, blame: Blame[Unset]) -> Finding:
-    """HD508: a value in shared memory that ranks poll was not set; HD505: an event that they wait for."""
+    """HD508: a value in shared memory that ranks poll was not set; HD507: what they wait for in a pipe or a queue was
+    not sent; HD505: an event was not set."""
     found, culprits, first = blame.found, blame.culprits, case.activities[blame.found.waiting[0]]
     past = conditions_of_call(case.sources, found.set_at, case.activities[culprits[0]].stack)
     past = [each for each in past if each != found.test] or ways_past(case.sources, found.set_at, found.test)
     past = past[-_MOST_WAYS:]
-    waits = ("polls", "poll") if found.polled else ("waits", "wait")
+    done = GIVEN.get(found.signal, "set")
+    waits = ("waits", "wait") if found.signal else ("polls", "poll")
     return Finding(
-        "HD508" if found.polled else "HD505",
+        "HD508" if not found.signal else "HD507" if done in ("sent", "put") else "HD505",
         sentence(
-            [
-                [Does(culprits, "has", "have"), " not set what ", Does(found.waiting, *waits), " for", at(first.where)],
-            ],
+            [Does(culprits, "has", "have"), f" not {done} what ", Does(found.waiting, *waits), " for", at(first.where)],
             where_they_wait(case, culprits),
         ),
         joined(
             [
                 [
-                    "it is set at ",
+                    f"it is {done} at ",
                     line_of(found.set_at),
                     "; ",
                     found.test,
-                    " parts who sets it from who waits for it, and ",
+                    " decides who comes there and who waits ",
                 ],
-                [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"],
+                ["for it, and ", Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"],
             ],
             [Joined(past, " or "), " may have led past that line"] if past else "",
         ),
-        "let the line that sets it be reached on every way out, an error as well (`finally`), or tell those who wait "
-        "that there is nothing new; give the wait a deadline",
+        f"let the line by which it is {done} be reached on every way out, an error as well (`finally`), or tell those "
+        "who wait that there is nothing new; give the wait a deadline",
         decided_at=past[-1] if past else found.test,
     )
 
 
-@cause("HD505", explains=PassedMeeting, order=379)
+@cause("HD505", "HD508", explains=PassedMeeting, order=379)
 def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
-    """HD505: a barrier between processes to which not all of them came."""
+    """HD505: a barrier between processes to which not all of them came; HD508: a loop that polls until all have."""
     found = blame.found
     first = case.activities[found.waiting[0]]
     missing = tuple(rank for rank in sorted(case.activities) if rank not in found.waiting)
     stack = case.activities[missing[0]].stack
-    deciding = conditions_of_call(case.sources, first.where, stack) if first.where is not None else []
-    if not deciding and first.where is not None:
-        deciding = conditions_of_call(case.sources, first.where, stack, ("loop",))
+    met = replace(first.where, function=plain(first.where.function)) if first.where is not None else None
+    deciding = conditions_of_call(case.sources, met, stack) if met is not None else []
+    if not deciding and met is not None and not found.polled:
+        deciding = conditions_of_call(case.sources, met, stack, ("loop",))
+    place = "loop that waits for all" if found.polled else "barrier between processes"
+    waits = ("polls", "poll") if found.polled else ("waits", "wait")
     return Finding(
-        "HD505",
+        "HD508" if found.polled else "HD505",
         sentence(
             [
-                [Does(missing, "has", "have"), " not come to the barrier between processes in which "],
-                [Does(found.waiting, "waits", "wait"), at(first.where)],
+                [Does(missing, "has", "have"), f" not come to the {place} in which "],
+                [Does(found.waiting, *waits), at(first.where)],
             ],
             where_they_wait(case, missing),
         ),
         joined(
-            "that barrier opens when all processes are there, and it is none of the job's groups: no collective can "
+            "it ends when every rank has done its part there, and it is none of the job's groups: no collective can "
             "take its place",
             [Joined(deciding, " and "), " decides whether a rank comes to it"] if deciding else "",
         ),
-        "let every rank come to that barrier, also one that has nothing to do, or leave it out and use a barrier of "
-        "the process group; give the wait a timeout",
+        "let every rank come there, also one that has nothing to do, or use a barrier of the process group in its "
+        "place; give the wait a timeout",
         decided_at=deciding[-1] if deciding else None,
     )

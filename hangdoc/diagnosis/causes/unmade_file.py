@@ -28,7 +28,7 @@ def file_not_made(case: Case, blame: Blame[UnmadeFile]) -> Finding:
         "HD508",
         sentence(
             [
-                [Does(culprits, "has", "have"), f" not {done} the file for which "],
+                [Does(culprits, "has", "have"), f" not {done} ", _which(found, culprits), " for which "],
                 [Does(others, "polls", "poll"), at(first.where)],
             ],
             where_they_wait(case, tuple(rank for rank in culprits if rank not in found.waiting)),
@@ -43,9 +43,15 @@ def file_not_made(case: Case, blame: Blame[UnmadeFile]) -> Finding:
     )
 
 
+def _which(found: UnmadeFile, culprits: tuple[int, ...]) -> str:
+    return "the file" if not found.own else "its file" if len(culprits) == 1 else "their files"
+
+
 def _who(found: UnmadeFile, culprits: tuple[int, ...], does: str) -> list[Message]:
     if found.left_by is not None:
         return [", and ", Ranks(culprits), " alone went past that line, by ", found.left_by]
+    if found.own:
+        return [" by each rank, and ", Ranks(culprits), " never came there"]
     if found.test is None:
         return [", to which ", Ranks(culprits), " alone ", Verb(culprits, "comes", "come")]
     alone: Message = [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"]

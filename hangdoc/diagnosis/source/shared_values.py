@@ -16,8 +16,19 @@ from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 2
 """Functions that a loop's test calls, one by way of the other; chosen by hand."""
-_SIGNALS = {"wait": ("set",), "acquire": ("release",)}
-"""Method by which a process waits for others → the one that ends it: of events and semaphores of multiprocessing's."""
+_SIGNALS = {
+    "wait": ("set",),
+    "acquire": ("release",),
+    "recv": ("send",),
+    "recv_bytes": ("send_bytes",),
+    "get": ("put", "put_nowait"),
+}
+"""Method by which a process waits for others → those that end it: of multiprocessing's events, semaphores, pipes and
+queues."""
+GIVEN = {"set": "set", "release": "released", "send": "sent", "send_bytes": "sent", "put": "put", "put_nowait": "put"}
+"""Method that ends a wait → what who calls it has done."""
+_BY_ANY_NAME = ("recv", "recv_bytes")
+"""The two ends of a pipe have names of their own."""
 _STORED = ("value", "raw")
 """The attributes of what multiprocessing shares: `Value.value`, `Array.raw`."""
 
@@ -46,23 +57,29 @@ def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def what_signals(sources: Sources, stack: Stack) -> Frame | None:
-    """The only line that sets the event, or lets go the semaphore, of multiprocessing's for which the stack waits; None
-    for any other wait, and for what is taken and let go in one function.
+def what_signals(sources: Sources, stack: Stack) -> tuple[Frame, str] | None:
+    """(the only line, its method) that sets the event, fills the queue, writes into the pipe or frees the semaphore of
+    multiprocessing's for which the stack waits; None for any other wait, and for what one function takes and frees.
 
-    Example: `self.ready.wait()` → the only `ready.set()`.
+    Example: `self.ready.wait()` → the only `ready.set()`, 'set'.
     """
     own, below = user_stack(stack), below_user(stack)
-    if not own or not below or not below[-1].file.endswith(names("process_lock_file")):
+    known = (*names("process_lock_file"), *names("process_channel_file"))
+    if not own or not below or not below[-1].file.endswith(known):
         return None
     method = plain(below[-1].function)
     name = receiver_of(own[0], method, sources).rpartition(".")[2] if method in _SIGNALS else ""
-    found = [
-        Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+    found = {
+        (each.file, each.call.lineno): (getattr(each.function, "name", "<module>"), each.call.func.attr)
         for each in sources.user_calls(*_SIGNALS.get(method, ()))
-        if isinstance(each.call.func, ast.Attribute) and name and last_name(each.call.func.value) == name
-    ]
-    return found[0] if len(found) == 1 and found[0].function != plain(own[0].function) else None
+        if isinstance(each.call.func, ast.Attribute)
+        and name
+        and (last_name(each.call.func.value) == name or (method in _BY_ANY_NAME and len(each.call.args) == 1))
+    }
+    if len(found) != 1:
+        return None
+    (((file, line), (function, by)),) = found.items()
+    return (Frame(file, line, function), by) if function != plain(own[0].function) else None
 
 
 def _tested(sources: Sources, node: ast.AST, steps: int) -> set[str]:
