@@ -63,6 +63,7 @@ from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
+from hangdoc.diagnosis.blame.unreported import Unreported, unreported
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
@@ -297,6 +298,11 @@ def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     return keys or file_of_the_other_arm(case) or passed_meeting(case) or unset_by_the_other_arm(case)
 
 
+def left_out_for_launcher(inquiry: Inquiry) -> Blame[Unreported] | None:
+    """Ranks that have not given the launcher what it waits for. Before the graph: the launcher is no rank of it."""
+    return unreported(inquiry.case)
+
+
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
     the divergence, which sees what one group shows by itself."""
@@ -396,6 +402,7 @@ DECIDERS: tuple[Decider, ...] = (
     outside_schedule,
     waiting_threads,
     key_left_out,
+    left_out_for_launcher,
     other_than_siblings,
     stuck_ranks,
     unseen_message,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.shared_by_processes import PassedMeeting, Unset
 from hangdoc.diagnosis.blame.unmade_file import ways_past
+from hangdoc.diagnosis.blame.unreported import Unreported
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, line_of, where_they_wait
@@ -85,4 +86,31 @@ def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
         "let every rank come there, also one that has nothing to do, or use a barrier of the process group in its "
         "place; give the wait a timeout",
         decided_at=deciding[-1] if deciding else None,
+    )
+
+
+@cause("HD505", "HD507", explains=Unreported, order=377)
+def nothing_for_the_launcher(case: Case, blame: Blame[Unreported]) -> Finding:
+    """HD507: the program that started the ranks waits for what each of them puts or sends, and one has not; HD505: for
+    what each of them sets."""
+    found, culprits = blame.found, blame.culprits
+    past = conditions_of_call(case.sources, found.given_at, case.activities[culprits[0]].stack)[-_MOST_WAYS:]
+    past = past or ways_past(case.sources, found.given_at)[-_MOST_WAYS:]
+    done = GIVEN.get(found.signal, "set")
+    return Finding(
+        "HD507" if done in ("sent", "put") else "HD505",
+        sentence(
+            [
+                [Does(culprits, "has", "have"), f" not {done} what the program that started the ranks waits for"],
+                at(found.at),
+            ],
+            where_they_wait(case, tuple(sorted(case.activities))),
+        ),
+        joined(
+            ["every rank is to do that, at ", line_of(found.given_at)],
+            [Joined(past, " or "), " may have led past that line"] if past else "",
+        ),
+        f"let every rank come to the line by which it is {done}, also one that has nothing to report (an empty result, "
+        "or an error); give the wait for it a timeout",
+        decided_at=past[-1] if past else None,
     )

@@ -1,0 +1,54 @@
+"""The program that started the ranks waits for something that each of them gives it, and one has not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.shared_values import what_signals
+from hangdoc.diagnosis.state.process import blocking_thread, is_moving
+from hangdoc.diagnosis.state.store_keys import free_ranks
+from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import ranks_text
+
+_WAITS = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreported(Explanation):
+    """The launcher waits ``at`` that line of the program for what each rank gives it at ``given_at``, by ``signal``."""
+
+    at: Frame
+    given_at: Frame
+    signal: str
+
+
+def unreported(case: Case) -> Blame[Unreported] | None:
+    """The blame of the few ranks that have never come to the line at which the others gave the launcher what it waits
+    for, while ranks wait for what only the launcher does. None where the counters of lines do not tell.
+
+    Example: the program takes `results.get()` once for each rank before it sets the event that all of them wait for;
+    ranks 0, 1 and 3 have run `self.results.put(score)`, rank 2 has not → rank 2.
+    """
+    if case.hidden or not any(a.kind in _WAITS for a in case.activities.values()):
+        return None
+    for _, launcher in case.job.launchers:
+        thread = blocking_thread(launcher)
+        stack = thread.frames if thread is not None and not is_moving(launcher) else ()
+        signal = what_signals(case.sources, stack) if stack else None
+        if signal is None:
+            continue
+        at, method = signal
+        ranks = sorted(case.activities)
+        ran = [rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line)]
+        never = tuple(rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line) is False)
+        if not 0 < len(never) < len(ran) or len(never) + len(ran) < len(ranks):
+            continue
+        sure = f"all other ranks have run that line, and {ranks_text(never)} never"
+        found = Unreported(user_stack(stack)[0], at, method)
+        stuck = not set(free_ranks(case.activities)) - {r for r in ranks if case.activities[r].kind in _WAITS}
+        return Blame(found, never, proved=stuck, confidence=Confidence.LIKELY, sure=sure)
+    return None
