@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
-from hangdoc.diagnosis.state.deadlock import is_idle_worker, is_pool_worker
+from hangdoc.diagnosis.state.deadlock import is_idle_worker, is_pool_worker, nobody_wakes
 from hangdoc.diagnosis.state.process import (
     Wait,
     at_rest,
@@ -53,6 +53,9 @@ class Step:
 
 _OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 _FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
+_FORKED_WITHOUT = (
+    "for threads that it does not have: it was forked after its parent had started them (OpenMP's, for example)"
+)
 _MOST_STEPS = 6
 """Processes of a chain, each the child of the one before: shells and wrappers included. Chosen by hand."""
 _MOST_THREADS = 3
@@ -181,13 +184,16 @@ def is_pool_idle(process: Process) -> bool:
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> Message:
-    """'waits at load.py:3 for the lock `lock`, which no thread of it holds …'; '' where it does not wait so."""
+    """'waits at load.py:3 for the lock `lock`, which no thread of it holds …', or for threads that a fork has not; ''
+    where it does not wait so."""
     threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
     frames = user_stack(threads[0].frames) if threads else ()
     locks = wanted(frames[0], case.sources) if frames else frozenset()
     # A library's threads, like the one that feeds a queue, do not hold the program's locks.
     others = [thread for thread in threads[1:] if user_stack(thread.frames)]
     alone = bool(threads) and not others and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
+    if frames and not locks and nobody_wakes(process):
+        return ["waits at ", line_of(frames[0]), f" in native code {_FORKED_WITHOUT}"]
     if not locks or not alone or any(name in locks for name, _ in held(threads[0].frames, case.sources)):
         return ""
     return ["waits at ", line_of(frames[0]), f" for the lock `{min(locks)}`, {_FORKED}"]

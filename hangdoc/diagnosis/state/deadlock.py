@@ -18,6 +18,8 @@ from hangdoc.model.process import Frame, Process, Thread
 _POOL_WORKER = "/multiprocessing/pool.py"
 _TAKE_TASKS = (_POOL_WORKER, "/torch/utils/data/_utils/worker.py")
 """Where the workers of a multiprocessing.Pool (Python 3.11) and of a DataLoader (torch 2.13) take their next task."""
+_TIMEOUT_OF_FUTEX = 4
+"""Its place in a line of /proc/PID/syscall: the number of the call, then its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ def never_goes_on(process: Process, kind: ActivityKind, sources: Sources) -> Dea
     if kind == ActivityKind.LOCK:
         return deadlock(process, sources)
     proofs: dict[ActivityKind, Callable[[], object]] = {
-        ActivityKind.WAITING_FOR_CHILD: lambda: waits_for_own_child(process) or unread_child(process),
+        ActivityKind.WAITING_FOR_CHILD: lambda: (
+            waits_for_own_child(process) or unread_child(process) or has_children_nobody_wakes(process)
+        ),
         ActivityKind.WAITING_FOR_WORKER: lambda: has_deadlocked_worker(process, sources),
         ActivityKind.PIPE: lambda: blocked_with_child(process),
         ActivityKind.SHUTTING_DOWN: lambda: never_stopped(process, sources) or waits_at_exit(process, sources),
@@ -49,6 +53,8 @@ def never_goes_on(process: Process, kind: ActivityKind, sources: Sources) -> Dea
 def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     """The deadlock that keeps the main thread from ever going on; None if the process alone does not prove one."""
     threads = process.last.threads if process.last is not None else ()
+    if nobody_wakes(process):
+        return Deadlock()
     if not threads or is_moving(process) or not _waits_for_a_thread(process, threads[0], sources):
         return None
     circle = _circle(process, threads[0], sources)
@@ -79,6 +85,29 @@ def waits_at_exit(process: Process, sources: Sources) -> bool:
         return False
     # Where the system call could not be read, no timeout of it was seen either.
     return all(thread.syscall and _waits_for_a_thread(process, thread, sources) for thread in running)
+
+
+def nobody_wakes(process: Process) -> bool:
+    """True if the only thread of a process waits, without a timeout, for another thread of it.
+
+    Example: a process was forked after OpenMP had started its threads, and waits for these at the end of a parallel
+    loop: a fork has none but the thread that called it. Linux, futex(2): a private futex is woken by threads of the
+    process alone.
+    """
+    threads = process.last.threads if process.last is not None else ()
+    if len(threads) != 1 or is_moving(process) or threads[0].state != "S" or is_shared_wait(threads[0]):
+        return False
+    call = (threads[0].syscall or "").split()
+    waits = "futex" in (threads[0].wchan or "") and len(call) > _TIMEOUT_OF_FUTEX
+    return waits and threads[0].wakes_in is None and set(call[_TIMEOUT_OF_FUTEX]) <= set("0x")
+
+
+def has_children_nobody_wakes(process: Process) -> bool:
+    """True if each child that is not idle is in such a wait, and no other thread of the process runs user code."""
+    threads = process.last.threads[1:] if process.last is not None else ()
+    busy = [child for child in process.children if not is_idle_worker(child)]
+    own = any(user_stack(thread.frames) for thread in threads)
+    return bool(busy) and not own and not is_moving(process) and all(map(nobody_wakes, busy))
 
 
 def has_deadlocked_worker(process: Process, sources: Sources) -> bool:
