@@ -57,7 +57,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
-from hangdoc.diagnosis.blame.shared_by_processes import passed_meeting, unset_by_the_other_arm
+from hangdoc.diagnosis.blame.shared_by_processes import left_handover, passed_meeting, unset_by_the_other_arm
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
@@ -295,7 +295,8 @@ def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     or that is past what ranks share as processes. Before the graph, in which it waits like those that wait for it."""
     case = inquiry.case
     keys = key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or key_passed_by(case)
-    return keys or file_of_the_other_arm(case) or passed_meeting(case) or unset_by_the_other_arm(case)
+    shared = passed_meeting(case) or unset_by_the_other_arm(case) or left_handover(case)
+    return keys or file_of_the_other_arm(case) or shared
 
 
 def left_out_for_launcher(inquiry: Inquiry) -> Blame[Unreported] | None:

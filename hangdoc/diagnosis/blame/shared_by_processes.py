@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.unmade_file import at_one_line, is_further_on, ways_past
 from hangdoc.diagnosis.blame.unset_key import other_arm
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -16,7 +19,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.polls import polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
-from hangdoc.diagnosis.source.shared_values import lines_at, what_changes_value, what_signals
+from hangdoc.diagnosis.source.shared_values import lines_at, shares_memory, what_changes_value, what_signals
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, Confidence
@@ -48,6 +51,50 @@ class PassedMeeting(Explanation):
 
     waiting: tuple[int, ...]
     polled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftHandover(Explanation):
+    """The culprit has left ``loop``, in which ``still`` wait for values in shared memory, and in which it passed such
+    values with another rank. ``way_out``: the only condition by which a rank leaves it early."""
+
+    still: tuple[int, ...]
+    loop: Condition
+    way_out: Condition | None
+
+
+def left_handover(case: Case) -> Blame[LeftHandover] | None:
+    """The blame of the only rank that waits in a collective, where all others poll shared memory at several lines: some
+    of them in a loop that it has run and left.
+
+    Example: rank 0 polls for room in `ring.push(row)`, ranks 1 and 2 poll for rows in `for step in range(rounds): ⏎
+    ring.pull()`, and rank 3, which has left that loop by its `break`, is in the all_reduce after it → rank 3.
+    """
+    polling = [rank for rank, a in case.activities.items() if a.kind in _POLLING]
+    rest = [rank for rank in case.activities if rank not in polling]
+    lines = {case.activities[rank].where for rank in polling}
+    if len(rest) != 1 or len(lines) < 2 or case.hidden or not shares_memory(case.sources):
+        return None
+    if case.activities[rest[0]].kind != ActivityKind.IN_COLLECTIVE:
+        return None
+    found: dict[tuple[str, int], tuple[BranchPoint, list[int]]] = {}
+    for rank in polling:
+        sides = (case.activities[rest[0]].stack, case.activities[rank].stack)
+        points = diverging_guards(case.sources, case.values, sides, ((rest[0],), (rank,)))
+        where = case.activities[rank].where
+        loops = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
+        # The innermost loop is the one that polls.
+        loop = next((p for p in loops if where is None or p.function != where.function), None)
+        if loop is not None and is_past(case.sources, *sides) == "certainly":
+            found.setdefault((loop.file, loop.guard.line), (loop, []))[1].append(rank)
+    loop, still = max(found.values(), key=lambda each: len(each[1]), default=(None, []))
+    if loop is None or any(other is not still and len(other) >= len(still) for _, other in found.values()):
+        return None  # it may be any of these loops that it was in
+    out = way_out_of(case, loop)
+    way_out = Condition(out.guard.condition, out.file, out.guard.line) if out is not None else None
+    explained = LeftHandover(tuple(still), Condition(loop.guard.condition, loop.file, loop.guard.line), way_out)
+    sure = f"all others are still in their loops, and rank {rest[0]} has left its own"
+    return Blame(explained, (rest[0],), confidence=Confidence.LIKELY, sure=sure)
 
 
 def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:

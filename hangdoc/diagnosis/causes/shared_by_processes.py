@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.shared_by_processes import PassedMeeting, Unset
+from hangdoc.diagnosis.blame.shared_by_processes import LeftHandover, PassedMeeting, Unset
 from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.blame.unreported import Unreported
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
@@ -86,6 +86,29 @@ def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
         "let every rank come there, also one that has nothing to do, or use a barrier of the process group in its "
         "place; give the wait a timeout",
         decided_at=deciding[-1] if deciding else None,
+    )
+
+
+@cause("HD102", explains=LeftHandover, order=376)
+def left_the_loop_of_values(case: Case, blame: Blame[LeftHandover]) -> Finding:
+    """HD102: a rank left the loop in which it exchanged values in shared memory; the others are still in theirs."""
+    found, rank = blame.found, blame.culprits[0]
+    others = tuple(r for r in sorted(case.activities) if r != rank and r not in found.still)
+    still = case.activities[found.still[0]]
+    return Finding(
+        "HD102",
+        sentence(
+            [f"rank {rank} has left the loop in which ", Does(found.still, "polls", "poll"), at(still.where)],
+            [Does(others, "polls", "poll"), " for it", at(case.activities[others[0]].where)] if others else "",
+            where_they_wait(case, (rank,)),
+        ),
+        joined(
+            ["the loop is ", found.loop, ", and all others are still in loops that pass values in shared memory"],
+            [found.way_out, " leads out of it"] if found.way_out is not None else "",
+        ),
+        "let every rank go through as many rounds: agree on the end by a collective, or go on taking and giving what "
+        "the others expect until all are done",
+        decided_at=found.way_out or found.loop,
     )
 
 

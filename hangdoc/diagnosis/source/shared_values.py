@@ -33,6 +33,11 @@ _STORED = ("value", "raw")
 """The attributes of what multiprocessing shares: `Value.value`, `Array.raw`."""
 
 
+def shares_memory(sources: Sources) -> bool:
+    """True if the program makes memory that processes share."""
+    return bool(sources.user_calls(*names("shares_memory")))
+
+
 def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     """The only line that writes into the shared memory which the loop around the stack's innermost line tests; None
     where it may be one of several, or the program shares no memory.
@@ -43,7 +48,7 @@ def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     where = next(iter(user_stack(stack)), None)
     tree = sources.function(where.file, where.line) if where is not None else None
     loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
-    if loop is None or where is None or tree is None or not sources.user_calls(*names("shares_memory")):
+    if loop is None or where is None or tree is None or not shares_memory(sources):
         return None
     tested = _tested(sources, loop, _MOST_STEPS) - {"self", ""}
     found: dict[tuple[str, int], Frame] = {}
