@@ -53,10 +53,10 @@ def never_goes_on(process: Process, kind: ActivityKind, sources: Sources) -> Dea
 def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     """The deadlock that keeps the main thread from ever going on; None if the process alone does not prove one."""
     threads = process.last.threads if process.last is not None else ()
-    if nobody_wakes(process):
-        return Deadlock()
-    if not threads or is_moving(process) or not _waits_for_a_thread(process, threads[0], sources):
+    if not threads or is_moving(process):
         return None
+    if not _waits_for_a_thread(process, threads[0], sources):
+        return Deadlock() if nobody_wakes(process) else None
     circle = _circle(process, threads[0], sources)
     if circle:
         return Deadlock(circle=circle)

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.state.deadlock import blocked_with_child, deadlock, has_deadlocked_worker, waits_at_exit
+from hangdoc.diagnosis.state.deadlock import (
+    blocked_with_child,
+    deadlock,
+    has_deadlocked_worker,
+    never_goes_on,
+    nobody_wakes,
+    waits_at_exit,
+)
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
 
@@ -62,11 +70,38 @@ def test_a_holder_that_works_will_let_go() -> None:
     [
         waiting(1, FLUSH, ADD, syscall=SHARED),
         replace(waiting(1, FLUSH, ADD), wakes_in=5.0),
-        waiting(1, Frame(FILE, 99, "Meter.elsewhere")),
     ],
 )
 def test_what_another_process_or_the_clock_may_end_is_no_deadlock(thread: Thread) -> None:
     assert deadlock(process(thread), SOURCES) is None
+
+
+def test_what_a_native_thread_may_end_is_no_deadlock() -> None:
+    native = Thread(2, "pt_gloo_runloop", "S")
+    assert deadlock(process(waiting(1, Frame(FILE, 99, "Meter.elsewhere")), native), SOURCES) is None
+
+
+@pytest.mark.parametrize(
+    ("thread", "never"),
+    [
+        (waiting(1, USER), True),
+        (waiting(1, USER, syscall=SHARED), False),
+        (waiting(1, USER, syscall="202 0x1 0x189 0x0 0x7ffe10 0x0 0xffffffff"), False),
+        (replace(waiting(1, USER), state="R"), False),
+        (replace(waiting(1, USER), wchan="do_wait", syscall="61 0x1"), False),
+    ],
+)
+def test_the_only_thread_of_a_process_is_woken_by_no_other(thread: Thread, never: bool) -> None:
+    assert nobody_wakes(process(thread)) is never
+    assert not nobody_wakes(process(thread, Thread(2, "native", "S")))
+
+
+def test_a_rank_waits_for_good_for_children_that_nobody_wakes() -> None:
+    child = replace(process(waiting(9, USER)), pid=2, role="child")
+    rank = replace(process(waiting(1, USER)), children=(child,))
+    assert never_goes_on(rank, ActivityKind.WAITING_FOR_CHILD, SOURCES) is not None
+    works = replace(process(Thread(9, "works", "R", frames=(USER,))), pid=3, role="child")
+    assert never_goes_on(replace(rank, children=(child, works)), ActivityKind.WAITING_FOR_CHILD, SOURCES) is None
 
 
 def test_nobody_is_left_to_fill_a_queue() -> None:
