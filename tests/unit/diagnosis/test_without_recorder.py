@@ -14,7 +14,7 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot
 
-ATTACHED = [case(name) for name in names() if "attach" in name]
+ATTACHED = [case(name) for name in names() if "attach" in name][::3]
 assert len(ATTACHED) > 5
 
 
