@@ -17,6 +17,7 @@ from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
 )
+from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
@@ -140,6 +141,11 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
     show for those of one group."""
     return by_groups_of_store(inquiry.case)
+
+
+def message_withdrawn(inquiry: Inquiry) -> Blame[DroppedWork] | None:
+    """A message that both sides issued and that never arrives. Before all that looks for a missing one: none is."""
+    return dropped_work(inquiry.case)
 
 
 def call_passed_by(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -384,6 +390,7 @@ DECIDERS: tuple[Decider, ...] = (
     items_in_other_order,
     groups_of_store,
     thread_beside_main,
+    message_withdrawn,
     call_passed_by,
     message_by_stacks,
     divergence,
