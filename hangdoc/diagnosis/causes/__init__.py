@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.causes import (
     arbitrary_moment,
     busy,
+    call_before_message,
     circles,
     diverging,
     dropped_work,
@@ -57,6 +58,7 @@ from hangdoc.diagnosis.causes.registry import name_cause
 __all__ = [
     "arbitrary_moment",
     "busy",
+    "call_before_message",
     "circles",
     "diverging",
     "dropped_work",
