@@ -7,7 +7,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
+from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_out, of_partner
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.drawn_alone import drawn_alone, may_have_drawn
@@ -137,15 +137,21 @@ def round_without_message(case: Case, blame: Blame[WaitCycle]) -> Finding | None
     verb = "send" if kind is ActivityKind.RECV else "receive"
     way = "to" if verb == "send" else "from"
     when = "has never" if left.never else "has not"
+    come: Message = [f"{when} come to the {verb} {way} rank {left.waiter} at ", line_of(left.line)]
+    if left.usual:
+        many = f"{left.given} {verb}{'' if left.given == 1 else 's'}"
+        come = [f"has issued {many} {way} rank {left.waiter} at ", line_of(left.line)]
+    ago = f" in its last {left.since} rounds" if left.since > 1 else " in its last round"
+    ago += f", and {left.usual} in each one before" if left.usual else ""
+    conditions = alone_under(case, list(left.conditions), left.rank) or left.conditions
     return Finding(
         "HD202",
         [
             sentence(
                 [
                     [f"rank {left.rank} waits for its next message at "],
-                    [place(case.activities[left.rank].where), f", and {when} come to "],
-                    [f"the {verb} {way} rank {left.waiter} at ", line_of(left.line)],
-                    "" if left.never else " in its last round",
+                    [place(case.activities[left.rank].where), ", and ", come],
+                    "" if left.never else ago,
                 ],
                 [f"rank {left.waiter} waits for it at ", place(case.activities[left.waiter].where)],
             ),
@@ -155,14 +161,14 @@ def round_without_message(case: Case, blame: Blame[WaitCycle]) -> Finding | None
             _steps(ring),
             [
                 f"rank {left.rank} has gone round its loop without that message, by ",
-                Joined(left.conditions, " or "),
+                Joined(conditions, " or "),
             ],
         ),
         "send something on every way through a round (a mark for 'nothing comes'), or let the receiver know before it "
         "waits",
         "a message too few and one too many that is awaited look the same",
-        decided_at=left.conditions[-1],
-        or_at=left.conditions[0] if len(left.conditions) > 1 else None,
+        decided_at=conditions[-1],
+        or_at=conditions[0] if len(conditions) > 1 else None,
     )
 
 
