@@ -60,6 +60,7 @@ from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_number import shared_number
+from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
@@ -313,13 +314,15 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message in
-    another group, a partner that was chosen wrongly, a message that went astray, one that comes after a call, a
-    missing partner, a message too many, the order across groups, the lines of the stacks; a circle is always there."""
+    another group, a partner that was chosen wrongly, a message that went astray, one that comes after a call, a count
+    unlike that of siblings, a missing partner, a message too many, the order across groups, the lines of the stacks;
+    a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
     messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message)
-    deciders = (*messages, call_before_message, partner, one_too_many, order_across_groups, compare_places, cycle)
+    missing = (call_before_message, odd_among_siblings, partner, one_too_many)
+    deciders = (*messages, *missing, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
