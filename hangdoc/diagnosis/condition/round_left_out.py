@@ -85,9 +85,11 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
     way = "send" if waiter.kind == ActivityKind.RECV else "recv"
     rounds = [at for at, each in enumerate(messages) if _site_of(journal, each) == here]
     given = [at for at, m in enumerate(messages) if m.peer == waiter.rank and message_way(m.op) == way]
-    counts = [sum(first < at < last for at in given) for first, last in pairwise(rounds)]
+    by_round = [[at for at in given if first < at < last] for first, last in pairwise(rounds)]
+    counts = list(map(len, by_round))
     if fewer_than_ever(counts):
-        return _with_fewer(case, waiter, peer, journal.stack(messages[given[-1]].stack), (counts[0], counts[-1]))
+        before, now = ([journal.stack(messages[at].stack) for at in each] for each in by_round[-2:])
+        return _with_fewer(case, waiter, peer, before, now)
     since = longer_than_ever(counts)
     if not counts or counts[-1] or not (all(counts[:-1]) or since):
         return None
@@ -122,11 +124,23 @@ def longer_than_ever(counts: list[int]) -> int:
     return since if len(apart) >= _FEWEST and since >= max(apart) else 0
 
 
-def _with_fewer(case: Case, waiter: Activity, peer: int, stack: Stack, counts: tuple[int, int]) -> RoundLeftOut | None:
-    """The same of a peer that left its inner loop early; ``counts``: before, and in the last round."""
+def _with_fewer(case: Case, waiter: Activity, peer: int, before: list[Stack], now: list[Stack]) -> RoundLeftOut | None:
+    """The same of a peer that issued fewer; ``before`` and ``now``: the stacks of those of its last two rounds.
+
+    It left an inner loop early where all come from one line, else it went past one of several lines.
+    """
+    left_out = [_site(user_stack(stack)) for stack in before]
+    for stack in now:
+        site = _site(user_stack(stack))
+        left_out = [each for at, each in enumerate(left_out) if each != site or at != left_out.index(site)]
+    if not left_out:
+        return None
+    stack = next(stack for stack in before if _site(user_stack(stack)) == left_out[0])
+    alike = [sum(_site(user_stack(stack)) == left_out[0] for stack in stacks) for stacks in (before, now)]
     on_the_way, left = ways_past(case, stack)
-    told = _told(waiter, peer, user_stack(stack)[0], left or on_the_way, never=False)
-    return replace(told, usual=counts[0], given=counts[1]) if told is not None else None
+    past = (left or on_the_way) if alike[1] else (on_the_way or left)
+    told = _told(waiter, peer, user_stack(stack)[0], past, never=False)
+    return replace(told, usual=alike[0] if alike[1] else 0, given=alike[1]) if told is not None else None
 
 
 def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: Guard) -> RoundLeftOut | None:
