@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.recorded_tokens import pending_numbers
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
+from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
@@ -125,12 +126,26 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     at_one_line: dict[tuple[Hashable, ...], dict[int, Token]] = {}
     for rank, tokens in history.tokens.items():
         at_one_line.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
-    for alike in at_one_line.values():
+    for each in at_one_line.values():
+        alike = _of_one_round(case, each)
         roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1 and not _by_round(case, history, alike):
             return Disagreement("root", history, alike, values, _gone_on(history, values))
     return None
+
+
+def _of_one_round(case: Case, tokens: dict[int, Token]) -> dict[int, Token]:
+    """The tokens of the ranks in the earliest round, where all show their rounds; else all. Who has done its part of a
+    rooted call goes on, and names the root of a later one.
+
+    Example: rank 0 takes the parts of all in the gather of step 20, and the others are in that of step 21 → rank 0.
+    """
+    first = next(iter(tokens))
+    rounds = {rank: each[1] for rank in tokens if (each := rounds_of(case, first, rank)) is not None}
+    if len(rounds) < len(tokens) or len({tuple(each) for each in rounds.values()}) == 1:
+        return tokens
+    return {rank: token for rank, token in tokens.items() if rounds[rank] == min(rounds.values())}
 
 
 def _by_round(case: Case, history: GroupHistory, tokens: dict[int, Token]) -> bool:

@@ -11,12 +11,14 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.beside_messages import passed_by
+from hangdoc.diagnosis.blame.call_before_message import call_before_message
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
 )
+from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
@@ -59,6 +61,7 @@ from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_by_processes import left_handover, passed_meeting, unset_by_the_other_arm
 from hangdoc.diagnosis.blame.shared_number import shared_number
+from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
@@ -142,6 +145,11 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
     show for those of one group."""
     return by_groups_of_store(inquiry.case)
+
+
+def message_withdrawn(inquiry: Inquiry) -> Blame[DroppedWork] | None:
+    """A message that both sides issued and that never arrives. Before all that looks for a missing one: none is."""
+    return dropped_work(inquiry.case)
 
 
 def call_passed_by(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -314,13 +322,15 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message in
-    another group, a partner that was chosen wrongly, a message that went astray, a missing partner, a message too many,
-    the order across groups, the lines of the stacks; a circle is always there."""
+    another group, a partner that was chosen wrongly, a message that went astray, one that comes after a call, a count
+    unlike that of siblings, a missing partner, a message too many, the order across groups, the lines of the stacks;
+    a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message, partner, one_too_many)
-    deciders = (*messages, order_across_groups, compare_places, cycle)
+    messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message)
+    missing = (call_before_message, odd_among_siblings, partner, one_too_many)
+    deciders = (*messages, *missing, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
@@ -392,6 +402,7 @@ DECIDERS: tuple[Decider, ...] = (
     items_in_other_order,
     groups_of_store,
     thread_beside_main,
+    message_withdrawn,
     call_passed_by,
     message_by_stacks,
     divergence,

@@ -103,11 +103,13 @@ class ExchangeTooMany(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class OneTooMany(Explanation):
-    """A rank waits for more messages with its peer than in any round before, and the peer passed as many as ever."""
+    """A rank waits for more messages with its peer than in any round before, or than its ``siblings`` at that line, and
+    the peer passed as many as ever."""
 
     rank: int
     peer: int
     usual: int
+    siblings: tuple[int, ...] = ()
 
 
 def one_too_many(case: Case) -> Blame[OneTooMany] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.around_message import sent_before
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
+from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -14,6 +15,7 @@ from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.wording import ranks_text
 
@@ -57,6 +59,8 @@ class WaitCycle(Explanation):
     """The loop around the messages of the ring, where the ranks count its rounds differently."""
     left_out: RoundLeftOut | None = None
     """The one rank of the ring that went round its loop without the message which another one awaits."""
+    alone: tuple[Condition, ...] = ()
+    """Under what the culprit, of all ranks, has been alone that skips a message."""
     lock_waiters: tuple[int, ...] = ()
     """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
@@ -89,13 +93,17 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)]) or _ring_of_some(case)
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
     left_out = _left_out(case, ring) if around is None else None
-    found = WaitCycle(ring, around, left_out, lock_waiters(case), tuple(sorted(lock_holders(case))))
+    found = WaitCycle(ring, around, left_out, (), lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
         sure = f"{circle}; only {ranks_text(loop.odd)} counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     if left_out is not None:
-        sure = f"{circle}; only rank {left_out.rank} has gone round without its message"
-        return Blame(found, (left_out.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+        alone = (left_out.rank, *_left_out_elsewhere(case, ring))
+        circles = (
+            f"{circle}; only" if len(alone) == 1 else f"the wait-for graph has {len(alone)} circles; in each, only"
+        )
+        sure = f"{circles} rank {' or '.join(map(str, alone))} has gone round without its message"
+        return Blame(found, alone, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
         silent = _without_those_that_sent(case, ring, [(each.rank,) for each in ring])
@@ -103,10 +111,15 @@ def cycle(case: Case) -> Blame[WaitCycle]:
             sure = f"{circle}; only {ranks_text(silent[0])} does not send before it receives"
             return Blame(found, silent[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
+    if len(skipping := _skipping(case, ring)) == 1:
+        ((rank, by),) = skipping.items()
+        sure = f"{circle}; rank {rank} alone has run what skips a message"
+        return Blame(replace(found, alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     odd = _without_those_that_sent(case, ring, odd)
     new = [ranks for ranks in odd if not any(_has_passed_before(case, rank) for rank in ranks)]
-    if len(odd) > 1 and len(new) == 1 and ring:
+    first = any(_is_its_first(case, rank) for ranks in odd for rank in ranks)
+    if len(odd) > 1 and len(new) == 1 and ring and not first:
         sure = f"{circle}; only {ranks_text(new[0])} never passed such a message before"
         return Blame(found, new[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
@@ -116,6 +129,11 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
     sure = f"{circle}; only {ranks_text(odd[0])} can break it"
     return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+
+
+def _skipping(case: Case, ring: tuple[Activity, ...]) -> dict[int, tuple[Condition, ...]]:
+    """Rank of the ring → under what it has been that skips a message, and no other rank of the job."""
+    return {each.rank: by for each in ring[:MOST_TRIED] if (by := tuple(skipped_alone(case, each.rank)))}
 
 
 def _has_passed_before(case: Case, rank: int) -> bool:
@@ -128,15 +146,23 @@ def _has_passed_before(case: Case, rank: int) -> bool:
     if journal is None or not journal.is_history or not journal.has_all_messages:
         return True
     here = [(frame.file, frame.line) for frame in user_stack(activity.stack)[:1]]
-    alike = (
-        message
-        for message in journal.point_to_points
-        if message.completed and message.peer == activity.peer and message_way(message.op) == activity.kind
+    passed = [m for m in journal.point_to_points if m.completed and message_way(m.op) == activity.kind]
+    alike = [message for message in passed if message.peer == activity.peer]
+    return (
+        not here
+        or not passed
+        or any(
+            here == [(frame.file, frame.line) for frame in user_stack(journal.stack(message.stack))[:1]]
+            for message in alike
+        )
     )
-    return not here or any(
-        here == [(frame.file, frame.line) for frame in user_stack(journal.stack(message.stack))[:1]]
-        for message in alike
-    )
+
+
+def _is_its_first(case: Case, rank: int) -> bool:
+    """True if the rank has never passed a message that way, to or from any rank: then it is new wherever it goes."""
+    journal, kind = case.ranks[rank].journal, case.activities[rank].kind
+    messages = journal.point_to_points if journal is not None else ()
+    return not any(message.completed and message_way(message.op) == kind for message in messages)
 
 
 def _left_out(case: Case, ring: tuple[Activity, ...]) -> RoundLeftOut | None:
@@ -144,6 +170,22 @@ def _left_out(case: Case, ring: tuple[Activity, ...]) -> RoundLeftOut | None:
     found = [round_left_out(case, each, each.peer) for each in ring if each.peer in case.activities]
     known = [each for each in found if each is not None]
     return known[0] if len(known) == 1 else None
+
+
+def _left_out_elsewhere(case: Case, ring: tuple[Activity, ...]) -> list[int]:
+    """The same rank of each further circle beside this one. Example: 0 and 2 wait for each other, and so do 1 and 3."""
+    found: list[int] = []
+    while ring:
+        seen = {each.rank for each in ring} | set(found)
+        rest = [case.activities[rank] for rank in sorted(case.graph.stuck - seen)]
+        another = _ring([each for each in rest if each.kind in MESSAGES and each.peer not in seen])
+        closed = bool(another) and another[-1].peer == another[0].rank
+        left = _left_out(case, another) if closed else None
+        if left is None:
+            break
+        found.append(left.rank)
+        ring = (*ring, *another)
+    return found
 
 
 def _places(case: Case, waiting: list[int]) -> list[tuple[int, ...]]:

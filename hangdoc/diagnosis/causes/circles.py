@@ -7,8 +7,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out, of_partner
-from hangdoc.diagnosis.causes.wait_chain import threads_of
+from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_out, of_partner
 from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.drawn_alone import drawn_alone, may_have_drawn
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
@@ -18,7 +17,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, joined, sentence
 
 _MOST_NAMED = 8
@@ -136,33 +135,69 @@ def round_without_message(case: Case, blame: Blame[WaitCycle]) -> Finding | None
     kind = next(a.kind for a in ring if a.rank == left.waiter)
     verb = "send" if kind is ActivityKind.RECV else "receive"
     way = "to" if verb == "send" else "from"
+    further = tuple(rank for rank in blame.culprits if rank != left.rank)
     when = "has never" if left.never else "has not"
+    come: Message = [f"{when} come to the {verb} {way} rank {left.waiter} at ", line_of(left.line)]
+    if left.usual:
+        many = f"{left.given} {verb}{'' if left.given == 1 else 's'}"
+        come = [f"has issued {many} {way} rank {left.waiter} at ", line_of(left.line)]
+    ago = f" in its last {left.since} rounds" if left.since > 1 else " in its last round"
+    ago += f", and {left.usual} in each one before" if left.usual else ""
+    conditions = alone_under(case, list(left.conditions), left.rank) or left.conditions
     return Finding(
         "HD202",
         [
             sentence(
                 [
                     [f"rank {left.rank} waits for its next message at "],
-                    [place(case.activities[left.rank].where), f", and {when} come to "],
-                    [f"the {verb} {way} rank {left.waiter} at ", line_of(left.line)],
-                    "" if left.never else " in its last round",
+                    [place(case.activities[left.rank].where), ", and ", come],
+                    "" if left.never else ago,
                 ],
                 [f"rank {left.waiter} waits for it at ", place(case.activities[left.waiter].where)],
             ),
             _also_stuck(case, ring),
+            [" ", sentence([Does(further, "has", "have"), " left a message out there, too"])] if further else "",
         ],
         joined(
             _steps(ring),
             [
                 f"rank {left.rank} has gone round its loop without that message, by ",
-                Joined(left.conditions, " or "),
+                Joined(conditions, " or "),
             ],
         ),
         "send something on every way through a round (a mark for 'nothing comes'), or let the receiver know before it "
         "waits",
         "a message too few and one too many that is awaited look the same",
-        decided_at=left.conditions[-1],
-        or_at=left.conditions[0] if len(left.conditions) > 1 else None,
+        decided_at=conditions[-1],
+        or_at=conditions[0] if len(conditions) > 1 else None,
+    )
+
+
+@cause("HD202", explains=WaitCycle, order=267)
+def skipped_alone(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD202: one rank of the circle has run, and no other rank has, what skips a message.
+
+    Example: ranks 1 and 3 wait for each other, and `if digest in self.seen: ⏎ continue` was run on rank 3 alone.
+    """
+    ring, rank = blame.found.ring, blame.culprits[0]
+    if not blame.found.alone:
+        return None
+    return Finding(
+        "HD202",
+        [
+            sentence(
+                [Ranks.of(a.rank for a in ring), " wait for each other's messages at ", _places(ring)],
+                f"rank {rank} has left one out",
+            ),
+            _also_stuck(case, ring),
+        ],
+        joined(
+            _steps(ring),
+            [f"rank {rank} alone has been under ", Joined(blame.found.alone, " and "), ", which skips a message"],
+        ),
+        "send something on every way through a round (a mark for 'nothing comes'), or let the receiver know before it "
+        "waits",
+        decided_at=blame.found.alone[0],
     )
 
 
@@ -323,9 +358,18 @@ def _places(ring: tuple[Activity, ...]) -> Message:
 
 
 def _also_stuck(case: Case, ring: tuple[Activity, ...]) -> Message:
-    """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
-    others = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
-    return [" ", sentence([Does(others, "waits", "wait"), " for them"])] if others else ""
+    """The sentence about those that are stuck and not in the circle, after a space; '' where there are none. Those that
+    wait in another circle do not wait for this one."""
+    inside = {a.rank for a in ring}
+    others = case.graph.stuck - inside
+    waiting, more = set(inside), set(others)
+    while more:
+        more = {rank for rank in others - waiting if not waiting.isdisjoint(case.graph.on(rank))}
+        waiting |= more
+    behind, apart = tuple(sorted(waiting - inside)), tuple(sorted(others - waiting))
+    elsewhere: Message = [Does(apart, "waits", "wait"), " in another circle"] if apart else ""
+    said = sentence([Does(behind, "waits", "wait"), " for them"] if behind else "", elsewhere)
+    return [" ", said] if behind or apart else ""
 
 
 def _both_ways(case: Case, activity: Activity) -> bool:
@@ -347,42 +391,3 @@ def _went_well_before(case: Case, activity: Activity) -> bool:
         return False
     site = site_of(journal.stack(waiting.stack))
     return any(m.completed and site_of(journal.stack(m.stack)) == site for m in here)
-
-
-@cause("HD507", explains=WaitCycle, order=325)
-def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD507: a rank waits for another one's answer on a socket, and that one waits in a call that needs the first.
-
-    Example: a thread of rank 0 that dealt out indices has died; rank 1 waits for one, rank 0 in all_reduce.
-    """
-    stuck = case.graph.stuck
-    asking = {w.waiter: w.on[0] for w in case.graph.waits if len(w.on) == 1 and _reads_socket(case, w.waiter)}
-    asking = {rank: on for rank, on in asking.items() if rank in stuck and on in stuck and on not in asking}
-    servers = set(asking.values())
-    if len(servers) != 1 or any(case.activities[r].kind not in COMMUNICATING for r in stuck - asking.keys()):
-        return None
-    (server,), askers = servers, tuple(sorted(asking))
-    process = case.ranks[server].process
-    alone = process is not None and not threads_of(process)
-    first = case.activities[askers[0]]
-    return Finding(
-        "HD507",
-        sentence(
-            [Does(askers, "waits", "wait"), f" for data from rank {server} on a socket at ", place(first.where)],
-            f"rank {server} has no other thread that runs the program's code" if alone else "",
-            where_they_wait(case, tuple(sorted(case.activities.keys() - set(askers)))),
-        ),
-        [
-            f"rank {server} itself waits in a call that needs ",
-            Ranks(askers),
-            ": either a thread of it that was to answer has ended, perhaps by an exception, or the order is wrong",
-        ],
-        "let the thread that serves the socket close it whatever happens, send before the call that the reader has to "
-        "join, and give the read a timeout",
-    )
-
-
-def _reads_socket(case: Case, rank: int) -> bool:
-    process = case.ranks[rank].process
-    files = process.blocking_files if process is not None else ()
-    return case.activities[rank].kind == ActivityKind.IO and any(f.target.startswith("socket:") for f in files)

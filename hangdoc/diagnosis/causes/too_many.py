@@ -12,7 +12,7 @@ from hangdoc.diagnosis.condition.skipped_alone import made_alone
 from hangdoc.diagnosis.condition.ways_past import loop_around, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.wording import single_spaced
 
 
@@ -51,20 +51,33 @@ def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
     """HD202: a rank expects one message more than its peer passes in a round."""
     found = blame.found
     waiter, peer = case.activities[found.rank], case.activities[found.peer]
-    under, loop = awaited_under(case, waiter), loop_around(case, waiter.stack)
+    stack = issued_from(case, waiter)
+    under, loop = awaited_under(case, waiter), loop_around(case, stack)
+    before: Message = (
+        f"in each round before, rank {found.rank} passed {found.usual} such messages with rank {found.peer}, which has "
+        "issued as many this time"
+    )
+    if found.siblings:
+        passed: Message = [f" passed {found.usual} such messages at that line with other ranks"]
+        before = [Ranks(found.siblings), passed, f", and rank {found.peer} has issued as many for rank {found.rank}"]
+    than: Message = (
+        ["than ", Ranks(found.siblings), Verb(found.siblings, " has", " have"), " passed"]
+        if found.siblings
+        else "than ever"
+    )
     return Finding(
         "HD202",
         sentence(
             [
-                [f"rank {found.rank} waits for one {waiter.kind} more with rank {found.peer} than ever"],
+                [f"rank {found.rank} waits for one {waiter.kind} more with rank {found.peer} ", than],
                 [at(waiter.where), f": rank {found.peer} is in ", single_spaced(peer.text), at(peer.where)],
             ]
         ),
         joined(
-            f"in each round before, rank {found.rank} passed {found.usual} such messages with rank {found.peer}, which "
-            "has issued as many this time",
+            before,
             *under,
             "" if under or loop is None else ["how many it awaits depends on ", loop],
         ),
         f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
+        decided_at=loop if found.siblings and not under else None,
     )

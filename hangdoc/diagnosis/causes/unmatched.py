@@ -52,17 +52,22 @@ def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Cond
     Example: `if len(batch) == n:` and `if self.failures > 2:`, under which rank 2 alone has logged something → the
     latter first.
     """
+    first = alone_under(case, conditions, rank)
+    kept = [*first, *(each for each in conditions if each not in first)]
+    return kept[: max(_MOST, len(first))] if first else kept
+
+
+def alone_under(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
+    """Those of several conditions under which the rank alone has been by what it ran, left behind or wrote."""
     others = tuple(sorted(case.seen - {rank}))
     if len(conditions) < 2 or not others:
-        return conditions
+        return []
     left = (*left_behind(case, ((rank,), others)), *ran_alone(case, ((rank,), others)))
     seen = {(each.file, each.guard.line) for each in left if each.side == 0}
     stacks = [case.activities[rank].stack] if case.activities[rank].stack else []
     written = written_under(case.sources, case.job.written, stacks, (rank,), others) if case.job.written else []
     seen |= {(each.condition.file, each.condition.line) for each in written}
-    first = [each for each in conditions if (each.file, each.line) in seen]
-    kept = [*first, *(each for each in conditions if each not in first)]
-    return kept[: max(_MOST, len(first))] if first else kept
+    return [each for each in conditions if (each.file, each.line) in seen]
 
 
 def awaited_under(case: Case, waiter: Activity) -> list[Message]:

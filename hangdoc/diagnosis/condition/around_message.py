@@ -9,14 +9,12 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def sent_before(sources: Sources, stack: Stack) -> Frame | None:
@@ -32,10 +30,14 @@ def sent_before(sources: Sources, stack: Stack) -> Frame | None:
             continue
         around = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
         # A loop that only receives is part of a round: `for worker in workers: ⏎ results.append(take(worker))`.
-        rounds = [n for n in around if any(_sends(sources, call) for call in calls_in(n.body))]
+        rounds = [
+            n for n in around if any(passes_message(sources, call, names("sends_message")) for call in calls_in(n.body))
+        ]
         within = max(rounds, key=lambda loop: loop.lineno, default=function)
         for statement in _before(within, frame.line):
-            if not has_blocks(statement) and any(_sends(sources, call) for call in calls_in([statement])):
+            if not has_blocks(statement) and any(
+                passes_message(sources, call, names("sends_message")) for call in calls_in([statement])
+            ):
                 return Frame(frame.file, statement.lineno, frame.function)
         if rounds:
             return None  # a round begins here
@@ -56,7 +58,7 @@ def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
             continue
         looping = any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function))
         for call in calls_in([n for n in getattr(function, "body", []) if isinstance(n, ast.stmt)]):
-            if call.lineno > frame.line and _sends(sources, call):
+            if call.lineno > frame.line and passes_message(sources, call, names("sends_message")):
                 for guard in guards(function, call.lineno):
                     # Who has left the loop would not be here.
                     early = guard.kind == "return" and guard.line > frame.line and (guard.goes_on or not looping)
@@ -74,12 +76,3 @@ def _before(within: ast.AST, line: int) -> Iterator[ast.stmt]:
             statements = [s for s in block if isinstance(s, ast.stmt)] if isinstance(block, list) else []
             if any(holds(statement, line) for statement in statements):
                 yield from (s for s in statements if (s.end_lineno or s.lineno) < line)
-
-
-def _sends(sources: Sources, call: ast.Call, deepest: int = _DEEPEST) -> bool:
-    """True if the call sends a message, or is of the user's only function of that name, which does."""
-    name = last_name(call.func)
-    if name in names("sends_message"):
-        return True
-    defined = sources.user_definitions(name) if deepest else []
-    return len(defined) == 1 and any(_sends(sources, each, deepest - 1) for each in calls_in(defined[0][1].body))

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.decided_by_rank import rank_decided_first
+from hangdoc.diagnosis.condition.decided_by_rank import goes_by_rank, rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
@@ -58,6 +58,8 @@ from hangdoc.model.process import Stack
 
 _MOST_CONDITIONS = 3
 """In one report, the first included; chosen by hand: a longer list helps nobody."""
+_MOST_PARTS = 8
+"""Conditions that are asked whether they choose a rank's part; chosen by hand."""
 _DECIDE = (*CONDITIONS, "match")
 """Kinds of guards of which one alone, or any of several, may have decided."""
 
@@ -309,12 +311,30 @@ def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, their
         return possible if past is None else past  # what else is in one arm, the other side never came to
     if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible
+    if parts := _in_own_part(case, possible, theirs):
+        return parts
     if first.rank_like:
         own = in_other_arm(case.sources, first, theirs)
     elif own := in_chosen_beside(case.sources, first, theirs):
         possible = []  # what is around the others' call there, this side never came to
     own.sort(key=lambda p: not p.uneven)
     return own + [p for p in possible if not p.rank_like] if own else possible
+
+
+def _in_own_part(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
+    """What is around the partner of the others' call in another part, where a condition chooses parts by what the rank
+    decided before, and the partner names the same group; [] where there is none.
+
+    Example: `if role == "learner":`, with `role = layout.role(rank)`, leads to `dist.broadcast(x, 0, group=self.eval)`,
+    and its `else` to another one in `while not self.solved():` → that loop.
+    """
+    parts = [p for p in possible if p.guarded == 1 and p.guard.kind in CONDITIONS and not p.of_library]
+    for point in parts[:_MOST_PARTS]:
+        if not point.rank_like and goes_by_rank(case.sources, point):
+            found = in_other_arm(case.sources, point, theirs, of_group=True)
+            if found:
+                return sorted(found, key=lambda p: not p.uneven)
+    return []
 
 
 def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:

@@ -13,19 +13,22 @@ Example: of the program below rank 2 has received a task, and waits for the next
     45          put(handler(values), 0)           # after each task before
 
 As rank 2 is still in the loop, it went by `if handler is None:`, and not by `if kind == "stop":`. Where it has never
-issued such a message, the lines that would do so are those of the loop that it has never run.
+issued such a message, the lines that would do so are those of the loop that it has never run. Where each round before
+had several of them, as of `for i in range(self.k):`, and the last one some of these, the conditions are those by which
+that inner loop can end. Where the message came every second round, and now for five rounds no more, they are those of
+any round.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.tested import arms_of
-from hangdoc.diagnosis.condition.ways_past import is_settled
+from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -42,6 +45,8 @@ from hangdoc.model.process import Frame, Stack
 
 _MOST = 2
 """Conditions that are named; chosen by hand: a longer list helps nobody."""
+_FEWEST = 3
+"""Rounds before the last one, by which its number of messages is odd; chosen by hand."""
 _DEEPEST = 3
 """Calls between a line of the loop and the message, followed this far; chosen by hand."""
 
@@ -59,6 +64,12 @@ class RoundLeftOut:
     conditions: tuple[Condition, ...]
     never: bool
     """It has never issued one."""
+    usual: int = 0
+    """How many it had issued in each round before, where it issued some of these in the last one."""
+    given: int = 0
+    """How many of them it issued in its last round."""
+    since: int = 0
+    """The rounds since it issued the last one, where it never went round so often before without one."""
 
 
 def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | None:
@@ -74,8 +85,13 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
     way = "send" if waiter.kind == ActivityKind.RECV else "recv"
     rounds = [at for at, each in enumerate(messages) if _site_of(journal, each) == here]
     given = [at for at, m in enumerate(messages) if m.peer == waiter.rank and message_way(m.op) == way]
-    has_given = [any(first < at < last for at in given) for first, last in pairwise(rounds)]
-    if not has_given or has_given[-1] or not all(has_given[:-1]):
+    by_round = [[at for at in given if first < at < last] for first, last in pairwise(rounds)]
+    counts = list(map(len, by_round))
+    if fewer_than_ever(counts):
+        before, now = ([journal.stack(messages[at].stack) for at in each] for each in by_round[-2:])
+        return _with_fewer(case, waiter, peer, before, now)
+    since = longer_than_ever(counts)
+    if not counts or counts[-1] or not (all(counts[:-1]) or since):
         return None
     frame, loop = next(((frame, loop) for frame in stack for loop in _loops(case.sources, frame)), (None, None))
     if frame is None or loop is None:
@@ -87,7 +103,44 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
     if at < 0:
         return None
     found = [c for each in partner[:at] for c in _conditions(case, peer, each, None)]
-    return _told(waiter, peer, partner[0], [*found, *_conditions(case, peer, partner[at], loop)], never=False)
+    told = _told(waiter, peer, partner[0], [*found, *_conditions(case, peer, partner[at], loop)], never=False)
+    return replace(told, since=since) if told is not None else None
+
+
+def fewer_than_ever(counts: list[int]) -> bool:
+    """True if the last round had some, and fewer than all others, which had equally many. Example: 4, 4, 4, 2."""
+    *before, last = counts or [0]
+    return len(before) >= _FEWEST and len(set(before)) == 1 and 0 < last < before[0]
+
+
+def longer_than_ever(counts: list[int]) -> int:
+    """How many rounds ago the last round with some was, where there never were so many without one; else 0.
+
+    Example: 0, 1, 0, 1, 0, 1, 0, 0, 0 → 3; of a last round that was still to come, 0, 1, 0, 1, 0, 1, 0 → 0.
+    """
+    with_some = [at for at, count in enumerate(counts) if count]
+    apart = [later - earlier for earlier, later in pairwise([-1, *with_some])]
+    since = len(counts) - 1 - with_some[-1] if with_some else 0
+    return since if len(apart) >= _FEWEST and since >= max(apart) else 0
+
+
+def _with_fewer(case: Case, waiter: Activity, peer: int, before: list[Stack], now: list[Stack]) -> RoundLeftOut | None:
+    """The same of a peer that issued fewer; ``before`` and ``now``: the stacks of those of its last two rounds.
+
+    It left an inner loop early where all come from one line, else it went past one of several lines.
+    """
+    left_out = [_site(user_stack(stack)) for stack in before]
+    for stack in now:
+        site = _site(user_stack(stack))
+        left_out = [each for at, each in enumerate(left_out) if each != site or at != left_out.index(site)]
+    if not left_out:
+        return None
+    stack = next(stack for stack in before if _site(user_stack(stack)) == left_out[0])
+    alike = [sum(_site(user_stack(stack)) == left_out[0] for stack in stacks) for stacks in (before, now)]
+    on_the_way, left = ways_past(case, stack)
+    past = (left or on_the_way) if alike[1] else (on_the_way or left)
+    told = _told(waiter, peer, user_stack(stack)[0], past, never=False)
+    return replace(told, usual=alike[0] if alike[1] else 0, given=alike[1]) if told is not None else None
 
 
 def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: Guard) -> RoundLeftOut | None:

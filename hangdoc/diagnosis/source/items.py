@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name
 
 _MOST_STEPS = 3
 """Functions that an item is handed on to, one by another; chosen by hand."""
@@ -34,6 +34,16 @@ def names_of_items(sources: Sources, tree: ast.AST, loop: Guard, function: str) 
         if found:
             return found[0]
     return set()
+
+
+def items_of_ended_loops(function: ast.AST, line: int) -> set[str]:
+    """What the `for` loops of the function assign that are not around the line: there it is of their last round.
+
+    Example: of `for peer in peers: ⏎ … ⏎ for work in works: ⏎ work.wait()`, at the last line → 'peer'.
+    """
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.AsyncFor)]
+    around = {name for loop in loops if holds(loop, line) for name in _names(loop.target)}
+    return {name for loop in loops for name in _names(loop.target)} - around
 
 
 def _items_of(tree: ast.AST, loop: Guard) -> set[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import calls_in
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of
+
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
@@ -37,6 +42,19 @@ def message_calls(function: ast.AST) -> Iterator[tuple[str, ast.Call, ast.expr |
             kind, arguments = last_name(arguments[0]), arguments[1:]
         if kind in names("sends_message") or kind in names("receives_message"):
             yield kind, node, peer_given(node, arguments)
+
+
+def passes_message(sources: Sources, call: ast.Call, wanted: Collection[str], deepest: int = _DEEPEST) -> bool:
+    """True if the call is one of ``wanted``, or of the user's only function of that name, which makes one.
+
+    Example: of `self.push(x)` and `def push(self, x): ⏎ dist.send(x, self.right)` → True for 'send'.
+    """
+    name = last_name(call.func)
+    if name in wanted:
+        return True
+    defined = sources.user_definitions(name) if deepest else []
+    inner = calls_in(defined[0][1].body) if len(defined) == 1 else ()
+    return any(passes_message(sources, each, wanted, deepest - 1) for each in inner)
 
 
 def root_of_round(tree: ast.AST, line: int, *, of_items: bool = False) -> bool:

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
+from hangdoc.diagnosis.source.items import items_of_ended_loops
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.operations import message_way
@@ -87,17 +88,22 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
     """The same by the calls in the innermost function: ('isend', 2) of `dist.isend(x, (self.rank + 1) % self.world)`
     and of `P2POp(dist.isend, x, 2)`.
 
-    Empty where the peer of one of them cannot be told: it may be the one.
+    Empty where the peer of one of them cannot be told: it may be the one. So it is with an item of a loop that has
+    ended: `for peer in peers: ⏎ work.append(dist.isend(x, peer))` has issued more than the last one.
     """
     frame = next(iter(user_stack(stack)), None)
     tree = sources.function(frame.file, frame.line) if frame is not None else None
     if frame is None or tree is None:
         return set()
     values = {local.name: local.value for local in frame.locals}
+    function = enclosing_function(tree, frame.line)
+    ended = items_of_ended_loops(function, frame.line)
     found = set()
-    for kind, node, given in message_calls(enclosing_function(tree, frame.line)):
+    for kind, node, given in message_calls(function):
         if kind not in _WAYS.values():
             continue  # the rank has come out of it
+        if not ended.isdisjoint(names_in(given)):
+            return set()
         peer = value_of(given, values) if given is not None else ""
         if peer == "None":
             continue  # it has no such neighbor: the call is under a condition

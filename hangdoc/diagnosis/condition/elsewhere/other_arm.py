@@ -41,20 +41,26 @@ _DEEPEST = 4
 """Calls through which the other arm is followed; chosen by hand, as names alone lead further and further astray."""
 
 
-def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
+def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack, *, of_group: bool = False) -> list[BranchPoint]:
     """What is around the call of ``theirs`` in the arm of ``point`` that this side did not take, outermost first; []
-    where that arm has no such call.
+    where that arm has no such call, or ``of_group`` none that names the same group.
 
     ``theirs`` is the stack of the guarded side. Functions are found by their names; the one that this side entered is
-    no part of the other arm, though it may have the same name. Example: as above → `while jobs:` in lead().
+    no part of the other arm, though it may have the same name. A call in a group that is called alike comes first: of
+    several parts, that one is the partner's. Example: as above → `while jobs:` in lead().
     """
     frames = user_stack(theirs)
     tree = sources.function(point.file, point.guard.line)
     if not frames or tree is None or point.guard.kind not in CONDITIONS:
         return []
     search = _Search(sources, _called_at(sources, frames[0]), _entered(sources, point, frames))
-    ways = search.of_another_class(point, frames) if point.made else search.of_other_arm(tree, point)
-    return next(([each for frame in way for each in _around(sources, frame)] for way in ways), [])
+    group = _group_at(sources, frames[0])
+    named = (replace(search, group=group),) if group else ()
+    for each in named if of_group else (*named, search):
+        ways = each.of_another_class(point, frames) if point.made else each.of_other_arm(tree, point)
+        for way in ways:
+            return [around for frame in way for around in _around(sources, frame)]
+    return []
 
 
 def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
@@ -161,6 +167,18 @@ def _called_at(sources: Sources, frame: Frame) -> frozenset[str]:
     return frozenset(name for call in calls if "." in (name := _short(call)))
 
 
+def _group_at(sources: Sources, frame: Frame) -> str:
+    """What the calls at the line name their group by, if all alike: 'evaluation' of `group=self.groups.evaluation`."""
+    tree = sources.function(frame.file, frame.line)
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
+    found = {name for call in calls if (name := _group(call))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _group(call: ast.Call) -> str:
+    return next((last_name(each.value) for each in call.keywords if each.arg == "group"), "")
+
+
 def _short(call: ast.Call) -> str:
     return ".".join(dotted(call.func).split(".")[-2:])
 
@@ -195,11 +213,13 @@ _Function = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A search for calls that read like one of ``wanted``, in all functions but ``entered``."""
+    """A search for calls that read like one of ``wanted``, in all functions but ``entered``; with a ``group``, for
+    those that name it."""
 
     sources: Sources
     wanted: frozenset[str]
     entered: _Function | None
+    group: str = ""
 
     def of_other_arm(self, tree: ast.AST, point: BranchPoint) -> Iterator[list[Frame]]:
         """The ways from the other arm, each without the arm's own line."""
@@ -228,7 +248,7 @@ class _Search:
         # What comes again and again, before what ends it: a last word after the loop.
         for call in sorted(calls, key=lambda each: not any(holds(loop, each.lineno) for loop in loops)):
             frame = Frame(file, call.lineno, function_name(tree, call.lineno))
-            if _short(call) in self.wanted:
+            if _short(call) in self.wanted and self.group in ("", _group(call)):
                 return [frame]
             name = last_name(call.func)
             if not name or name in seen or len(seen) >= _DEEPEST:

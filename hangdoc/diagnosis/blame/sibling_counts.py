@@ -1,0 +1,64 @@
+"""Which side of a message without a partner is the odd one, by other pairs of ranks that do the same at the same lines.
+
+Example: ranks 0 and 1 each sent 60 messages at line 64, rank 2 took 60 at line 37, and rank 3 waits in its 61st there →
+rank 3 awaits one too many; had rank 1 sent 59, and rank 3 waited in its 60th → rank 1 has left one out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.blame.arguments import missing_partners
+from hangdoc.diagnosis.blame.message_blame import ExchangeTooMany, MissingPartner, OneTooMany, partner
+from hangdoc.diagnosis.condition.matching_message import issued_from, matching
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.operations import message_way
+from hangdoc.model.process import Stack
+from hangdoc.model.wording import ranks_text
+
+
+def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | Blame[OneTooMany] | None:
+    """The side of the one message without a partner whose count differs from that of all its siblings, where those of
+    the other side agree with it, and nothing else tells the sides apart."""
+    found = partner(case) if case.has_history and not case.streams else None
+    if found is None or not isinstance(found.found, MissingPartner) or found.confidence != Confidence.POSSIBLE:
+        return None
+    pairs = [pair for pair in missing_partners(case) if (pair[1],) == found.culprits]
+    if len(pairs) != 1:
+        return None
+    ((waiter, peer),) = pairs
+    activity = case.activities[waiter]
+    taken = matching(case, activity, peer)
+    if taken is None or taken.rank != peer:
+        return None
+    mine, theirs = _counts(case, issued_from(case, activity), activity.kind), _counts(case, taken.stack, taken.op)
+    here, there = mine.pop(waiter, 0), theirs.pop(peer, 0)
+    waiting = [rank for rank in (*mine, *theirs) if case.activities[rank].kind in MESSAGES]
+    if waiting or len(set(mine.values())) != 1 or len(set(theirs.values())) != 1:
+        return None
+    usual, given = next(iter(mine.values())), next(iter(theirs.values()))
+    if there == given and here > usual and case.graph.dissolves((waiter,)):
+        sure = f"{ranks_text(tuple(sorted(mine)))} passed {usual} such messages at that line, rank {waiter} {here}"
+        extra = OneTooMany(waiter, peer, usual, tuple(sorted(mine)))
+        return Blame(extra, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if here == usual and there < given:
+        sure = f"{ranks_text(tuple(sorted(theirs)))} passed {given} such messages at that line, rank {peer} {there}"
+        return replace(found, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+    return None
+
+
+def _counts(case: Case, stack: Stack, way: str) -> dict[int, int]:
+    """Rank → how many messages of that way it has issued from the stack's line, for those that have, and know all."""
+    line = [(frame.file, frame.line) for frame in user_stack(stack)[:1]]
+    found: dict[int, int] = {}
+    for rank, snapshot in case.ranks.items():
+        journal = snapshot.journal
+        if journal is None or not journal.has_all_messages or rank not in case.activities:
+            continue
+        stacks = [journal.stack(m.stack) for m in journal.point_to_points if message_way(m.op) == way]
+        count = sum([(f.file, f.line) for f in user_stack(each)[:1]] == line for each in stacks)
+        found |= {rank: count} if count else {}
+    return found
