@@ -85,7 +85,7 @@ def test_whose_native_frames_are_worth_it() -> None:
         8: (state(),),
         9: (state(operator), state(operator)),
     }
-    assert native_stacks.worth_it(looks) == [1, 3, 9]
+    assert list(native_stacks.worth_it(looks)) == [1, 3, 9]
 
 
 PYSTACK = """\
