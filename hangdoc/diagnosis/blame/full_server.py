@@ -36,9 +36,7 @@ def full_server(case: Case) -> Blame[FullServer] | None:
     if case.hidden:
         return None
     chains = {
-        rank: chain
-        for rank, chain in sorted(case.chains.items())
-        if chain.end is End.REQUEST and len(chain.hops) == 2
+        rank: chain for rank, chain in sorted(case.chains.items()) if chain.end is End.REQUEST and len(chain.hops) == 2
     }
     of_rpc = {rank: chain for rank, chain in chains.items() if runs_remote_call(chain.last.thread)}
     return _without_thread_left(case, of_rpc) or _one_at_a_time(case, chains)

@@ -23,8 +23,8 @@ def too_few_threads(case: Case, blame: Blame[FullServer]) -> Finding:
             "HD505",
             sentence(
                 [
-                    [f"rank {server}'s server works on one request at a time, and the one that it is at, in {called}, "],
-                    ["waits at ", line_of(found.at), " for what a further request brings; "],
+                    [f"rank {server}'s server works on one request at a time, and in the one that it is at, "],
+                    [f"{called} waits at ", line_of(found.at), " for what a further request brings; "],
                     [Does(asking, "waits", "wait"), " for an answer", at(first.where)],
                 ],
                 where_they_wait(case, rest),
