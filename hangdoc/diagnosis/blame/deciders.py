@@ -51,6 +51,7 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -339,6 +340,11 @@ def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
     return left_lock(inquiry.case)
 
 
+def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
+    """A rank that left out what another one waits for. Before other roots: that one waits in correct code."""
+    return not_brought(inquiry.case)
+
+
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
@@ -403,6 +409,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_on_a_device,
     cut_off,
     lock_left_behind,
+    left_out_by_one,
     waiting_roots,
     threads_on_one_group,
     call_left_out,

@@ -39,6 +39,7 @@ _ENDING = {
     "put": ("get", "get_nowait"),
     "join": ("task_done",),
     "wait": ("set", "notify", "notify_all"),
+    "wait_for": ("notify", "notify_all"),
     "acquire": ("release",),
 }
 """Method that waits → those of the same object that end the wait: of queues, events, conditions and semaphores."""
@@ -139,7 +140,7 @@ def ending_condition(
     past = [at for at in places if _at_the_start(sources, at, name)]
     places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
     places = [at for at in places if not _is_ahead(sources, at, stack)] or places
-    if method == "wait" and len(places) > 1:
+    if method in ("wait", "wait_for") and len(places) > 1:
         places = _sets_what_is_tested(sources, own[0], places) or places
     if method == "get" and name:
         places = _end_marks(sources, own[0], places) or places

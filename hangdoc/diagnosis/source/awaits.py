@@ -107,6 +107,8 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
     seen.add(name)
     (file, _), function = next(iter(functions.items()))
     for node in ast.walk(function):
+        if isinstance(node, ast.AsyncWith) and all(_is_waited_for(item.context_expr, function) for item in node.items):
+            continue  # the lock of a condition, which nobody holds while it is suspended
         if isinstance(node, _OPAQUE) or (node is not function and isinstance(node, ast.AsyncFunctionDef)):
             yield None
         elif isinstance(node, ast.Await):
@@ -115,6 +117,15 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
                 yield from _awaits(coroutines, called, seen) if called not in seen else ()
             else:
                 yield (Frame(file, node.lineno, function.name), called) if called else None
+
+
+def _is_waited_for(context: ast.expr, function: ast.AsyncFunctionDef) -> bool:
+    """True if the function awaits a `wait` of what it enters: `async with self.cond: ⏎ await self.cond.wait()`."""
+    name = dotted(context)
+    awaited = (n.value.func for n in ast.walk(function) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call))
+    return bool(name) and any(
+        isinstance(f, ast.Attribute) and f.attr in ("wait", "wait_for") and dotted(f.value) == name for f in awaited
+    )
 
 
 def is_one_task(sources: Sources, one: Frame | None, other: Frame | None) -> bool:
