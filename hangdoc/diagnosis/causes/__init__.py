@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.causes import (
     arbitrary_moment,
     busy,
+    busy_actors,
     circles,
     diverging,
     event_loops,
@@ -58,6 +59,7 @@ from hangdoc.diagnosis.causes.registry import name_cause
 __all__ = [
     "arbitrary_moment",
     "busy",
+    "busy_actors",
     "circles",
     "diverging",
     "event_loops",

@@ -73,7 +73,8 @@ def build(
     ``held``: rank → the call that a thread is in which its main thread waits for, or which holds its lock.
     ``shared_locks``: rank → the ranks that hold the lock that it waits for. ``streams``: where devices are.
     ``chains``: rank → the threads that its wait leads to. ``setters``: rank → the ranks on their way to set the store
-    key that it waits for. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and 1 wait for 2, a root.
+    key that it waits for, or that are to answer it. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and
+    1 wait for 2, a root.
     """
     builder = _Builder(
         job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {}, setters or {}
