@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.async_server import async_server
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
@@ -285,7 +286,8 @@ def waiting_threads(
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case
-    return full_server(case) or asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
+    servers = full_server(case) or asked_in_turn(case) or missing_request(case) or async_server(case)
+    return servers or ended_task(case) or thread_wait(case)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:

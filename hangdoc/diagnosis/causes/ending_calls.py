@@ -13,6 +13,7 @@ from functools import partial
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
+from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
@@ -75,7 +76,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     asked = case.chains.get(rank)
     if asked is not None and asked.end is End.REQUEST:
         found.append(_answer_left_out(case.sources, asked.last.thread.frames, asked=True))
-    found.append(who_held_it(case, rank))
+    found += [who_held_it(case, rank), ended_after_its_own_wait(case, rank)]
     found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
 

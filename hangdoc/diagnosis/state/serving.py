@@ -28,14 +28,19 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     """(the thread other than ``asking`` that serves a socket of this name, whether it waits for data from it); None if
     several may.
 
-    The one that is blocked on it; else the only one, or one of those that meet at one line, of those that wait for no
-    other socket and whose code reads or writes sockets. The main thread counts where no other does.
+    The one that is blocked on it; else the only one that works on a request and takes them in turn; else the only one,
+    or one of those that meet at one line, of those that wait for no other socket and whose code reads or writes
+    sockets. The main thread counts where no other does.
     """
     last = process.last
     threads = [t for t in (last.threads if last is not None else ()) if user_stack(t.frames) and t is not asking]
     for thread in threads:
         if any(file.target.partition(" (")[0] == end for file in thread_files(process, thread)):
             return thread, thread.tid != process.pid
+    # Whoever asks such a server waits for what it is at, and that may wait at another socket.
+    at_work = [thread for thread in threads if serves_in_turn(thread, sources) and _is_at_work(thread)]
+    if len(at_work) == 1:
+        return at_work[0], False
     free = [
         thread
         for thread in threads
@@ -67,6 +72,12 @@ def serves_in_turn(thread: Thread, sources: Sources) -> bool:
     if own and any(is_in(frame, "server_file", "serves_in_turn") for frame in _outside(thread.frames, own[0])):
         return True
     return any(_accepts_in_a_loop(frame, sources) for frame in own)
+
+
+def _is_at_work(thread: Thread) -> bool:
+    """True if a server's thread is in the program's code, and not on the way to its next request."""
+    outer = next((i for i, f in enumerate(thread.frames) if is_in(f, "server_file", "serves_in_turn")), None)
+    return outer is None or bool(user_stack(thread.frames[:outer]))
 
 
 def asked_of(thread: Thread) -> str:

@@ -115,12 +115,14 @@ class Chain:
     def needs(self, rank: int) -> tuple[int, ...]:
         """The ranks that ``rank``, at which the chain begins, waits for.
 
-        The one at whose thread it ends; of a circle all in it; where a servant waits for the next request, the rank
-        that waits for its answer. () where that is ``rank`` itself.
+        The one at whose thread it ends; of a circle those whose main threads are in it, else all in it; where a servant
+        waits for the next request, the rank that waits for its answer. () where that is ``rank`` itself.
         """
         ends = [self.last] if self.end is not End.REQUEST else [self.hops[-2].node]
         ends = [hop.node for hop in self.circle] or ends
-        return tuple(sorted({node.rank for node in ends} - {rank}))
+        # A servant goes on when the circle breaks, whatever its rank's main thread waits for.
+        mains = {node.rank for node in ends if node.is_main and self.circle} - {rank}
+        return tuple(sorted(mains or {node.rank for node in ends} - {rank}))
 
     def after(self, hop: Hop) -> Node:
         """The thread that ``hop`` waits for."""
