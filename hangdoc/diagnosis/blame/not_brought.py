@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -20,7 +21,7 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_o
 from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
-from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.sources import Sources, UserCall
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -30,41 +31,57 @@ _QUEUED = frozenset({ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.IO})
 """What a rank does that takes from a queue of processes, or of a Manager."""
 
 
+class What(Enum):
+    """What a rank waits for."""
+
+    CONNECTION = auto()
+    ITEM = auto()
+    """Of a queue that processes share."""
+    LOCK = auto()
+    """One of the program's own, which it tries to take again and again."""
+
+
 @dataclass(frozen=True, slots=True)
 class NotBrought(Explanation):
-    """Rank ``waiting`` waits for a connection, or for an item of a queue, that another rank brings at ``places``; the
-    culprit alone went past them, by ``left_by``."""
+    """The ranks ``waiting`` wait for ``what`` another rank brings, or lets go, at ``places``; the culprit alone went
+    past these lines, by ``left_by``."""
 
-    waiting: int
+    waiting: tuple[int, ...]
     places: tuple[Frame, ...]
     left_by: Condition
-    connects: bool = True
+    what: What
 
 
 def not_brought(case: Case) -> Blame[NotBrought] | None:
     """The blame of the only rank that went past the line; None where the counters of lines do not tell, or a rank does
     anything but wait for the one that waits."""
-    if len(case.graph.roots) != 1 or case.hidden:
+    roots = tuple(sorted(case.graph.roots))
+    if not roots or case.hidden or len({case.activities[rank].where for rank in roots}) != 1:
         return None
-    (root,) = case.graph.roots
-    others = tuple(sorted(set(case.activities) - {root}))
-    if len(others) < 2 or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in others):
+    others = tuple(sorted(set(case.activities) - set(roots)))
+    if len(case.activities) < 3 or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in others):
         return None
-    places, connects = _brought_at(case, root)
-    past = _past_by_counters(case, others, places) or _past_by_values(case, others, places)
+    places, what = _brought_at(case, roots[0])
+    if what is not What.LOCK and len(roots) > 1:
+        return None
+    # Who tries to take the lock has taken it before; who accepts connections makes none.
+    beside = tuple(sorted(case.activities)) if what is What.LOCK else others
+    past = _past_by_counters(case, others, beside, places) or _past_by_values(case, others, places)
     if len(past) != 1:
         return None
     ((rank, left_by),) = past.items()
-    found = NotBrought(root, places, left_by, connects)
+    found = NotBrought(roots, places, left_by, what)
     sure = f"rank {rank} alone has gone past the line that brings it, by what it has run or by its values"
     return Blame(found, (rank,), proved=False, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _past_by_counters(case: Case, ranks: tuple[int, ...], places: tuple[Frame, ...]) -> dict[int, Condition]:
+def _past_by_counters(
+    case: Case, ranks: tuple[int, ...], beside: tuple[int, ...], places: tuple[Frame, ...]
+) -> dict[int, Condition]:
     """Rank → the condition by which it went past these lines, of those that alone have run something under it."""
     past: dict[int, Condition] = {}
     for rank in ranks if places and case.ran else ():
-        left = ran_alone(case, ((rank,), tuple(r for r in ranks if r != rank)))
+        left = ran_alone(case, ((rank,), tuple(r for r in beside if r != rank)))
         mine = [each for each in left if each.side == 0 and _leads_past(case.sources, each, places)]
         if len(mine) == 1:
             past[rank] = Condition(mine[0].guard.condition, mine[0].file, mine[0].guard.line)
@@ -118,20 +135,39 @@ def _tests_before(case: Case, at: Frame) -> Iterator[tuple[_Test, tuple[tuple[st
                 yield _Test(guard.condition, guard.line, guard.taken, test_at(tree, guard.line)), known, caller
 
 
-def _brought_at(case: Case, rank: int) -> tuple[tuple[Frame, ...], bool]:
-    """(the lines that bring what the rank waits for, whether that is a connection)."""
+def _brought_at(case: Case, rank: int) -> tuple[tuple[Frame, ...], What]:
+    """(the lines that bring, or let go, what the rank waits for; what that is)."""
     activity, below = case.activities[rank], below_user(case.activities[rank].stack)
-    if not below or activity.where is None:
-        return (), False
-    method = plain(below[-1].function)
+    if activity.where is None:
+        return (), What.ITEM
+    if activity.kind == ActivityKind.SLEEPING:
+        return tuple(_let_go_at(case, activity.where)), What.LOCK
+    method = plain(below[-1].function) if below else ""
     if method in names("takes_connection"):
-        calls = case.sources.user_calls(*names("makes_connection"))
-        places = (Frame(c.file, c.call.lineno, getattr(c.function, "name", "<module>")) for c in calls)
-        return tuple(places), True
+        return tuple(map(_frame_of, case.sources.user_calls(*names("makes_connection")))), What.CONNECTION
     if method == "get" and activity.kind in _QUEUED and below[-1].file.endswith(names("shared_queue_file")):
         name = receiver_of(activity.where, method, case.sources)
-        return tuple(places_of_methods(name, ("put", "put_nowait"), case.sources)) if name else (), False
-    return (), False
+        return tuple(places_of_methods(name, ("put", "put_nowait"), case.sources)) if name else (), What.ITEM
+    return (), What.ITEM
+
+
+def _let_go_at(case: Case, where: Frame) -> Iterator[Frame]:
+    """The lines that let the lock go whose class tries, in a loop with a sleep, to take it at the line.
+
+    Example: `while not self.store_takes(): ⏎ time.sleep(1)` in StoreLock.acquire(), which has a release() → the lines
+    that call that.
+    """
+    owner, _, taking = where.function.rpartition(".")
+    if not owner or plain(taking) not in names("takes_lock"):
+        return
+    for _, _, node in case.sources.user_classes(owner.rpartition(".")[2]):
+        own = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+        for method in sorted(own & set(names("lets_lock_go"))):
+            yield from map(_frame_of, case.sources.user_calls(method))
+
+
+def _frame_of(call: UserCall) -> Frame:
+    return Frame(call.file, call.call.lineno, getattr(call.function, "name", "<module>"))
 
 
 def _leads_past(sources: Sources, left: LeftBehind, places: tuple[Frame, ...]) -> bool:
