@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
+from hangdoc.diagnosis.state.actor_calls import busy_actors
 from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, never_goes_on
@@ -49,26 +50,29 @@ def with_native_frames(job: JobSnapshot) -> JobSnapshot:
     """``job`` with the native frames that were read of one rank put on all that wait at the same Python frame."""
     seen: dict[Hashable, Stack] = {}
     for rank in job.ranks:
-        main = _main(rank)
-        if main is not None and main.native_frames:
-            seen.setdefault(_place(main), main.native_frames)
+        for thread in _threads(rank):
+            if thread.native_frames:
+                seen.setdefault(_place(thread), thread.native_frames)
     if not seen:
         return job
     return replace(job, ranks=tuple(_with_native_frames(rank, seen) for rank in job.ranks))
 
 
 def _with_native_frames(rank: RankSnapshot, seen: dict[Hashable, Stack]) -> RankSnapshot:
-    main, process = _main(rank), rank.process
-    if main is None or process is None or main.native_frames or _place(main) not in seen:
+    process = rank.process
+    if process is None or not any(not t.native_frames and _place(t) in seen for t in _threads(rank)):
         return rank
     *before, last = process.looks
-    threads = (replace(main, native_frames=seen[_place(main)]), *last.threads[1:])
-    return replace(rank, process=replace(process, looks=(*before, replace(last, threads=threads))))
+    threads = (
+        replace(t, native_frames=t.native_frames or seen.get(_place(t), ())) if t.frames else t for t in last.threads
+    )
+    return replace(rank, process=replace(process, looks=(*before, replace(last, threads=tuple(threads)))))
 
 
-def _main(rank: RankSnapshot) -> Thread | None:
-    main = rank.process.last.main if rank.process is not None and rank.process.last is not None else None
-    return main if main is not None and main.frames else None
+def _threads(rank: RankSnapshot) -> Iterator[Thread]:
+    """The rank's threads whose stacks were read."""
+    last = rank.process.last if rank.process is not None else None
+    return (thread for thread in (last.threads if last is not None else ()) if thread.frames)
 
 
 def _place(thread: Thread) -> Hashable:
@@ -278,8 +282,13 @@ class Case:
             self.shared_locks,
             self.streams,
             chains=self.chains,
-            setters=setters(self.activities, self.sources),
+            setters=setters(self.activities, self.sources) | self.busy_actors,
         )
+
+    @cached_property
+    def busy_actors(self) -> dict[int, tuple[int, ...]]:
+        """Rank that waits for a method of another actor → the actors that cannot run it before they are done."""
+        return busy_actors(self.activities, self.sources)
 
     @cached_property
     def chains(self) -> dict[int, Chain]:

@@ -105,7 +105,7 @@ def _pystack(pid: int) -> Check:
     program = native_stacks.find_pystack()
     if program is None:
         return Check("pystack", OK, "not installed (optional): Python's frames only, no C++ frames")
-    found = native_stacks.dump([pid], deadline=_SECONDS)[pid]
+    found = native_stacks.dump({pid: pid}, deadline=_SECONDS)[pid]
     if isinstance(found, Unavailable):
         return Check("pystack", LIMITED, f"{found.why}: no C++ frames", found.remedy)
     return Check("pystack", OK, f"{program} reads the C++ frames of a child")

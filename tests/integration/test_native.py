@@ -74,7 +74,7 @@ def test_a_capture_has_them_where_python_says_nothing(waiting: int) -> None:
 def test_a_stopped_process_is_left_alone(waiting: int) -> None:
     os.kill(waiting, signal.SIGSTOP)
     until(lambda: getattr(procfs.stat(waiting), "state", None) == "T")
-    found = native_stacks.dump([waiting], deadline=10)[waiting]
+    found = native_stacks.dump({waiting: waiting}, deadline=10)[waiting]
     assert isinstance(found, Unavailable)
     assert "is stopped" in found.why
     assert procfs.is_stopped(waiting)
@@ -82,6 +82,6 @@ def test_a_stopped_process_is_left_alone(waiting: int) -> None:
 
 def test_killed_at_any_moment_it_leaves_nothing_stopped(waiting: int) -> None:
     for hundredths in range(0, 60, 4):
-        native_stacks.dump([waiting], deadline=hundredths / 100)
+        native_stacks.dump({waiting: waiting}, deadline=hundredths / 100)
         until(lambda: free(waiting))
-    assert functions(native_stacks.dump([waiting], deadline=20)[waiting])
+    assert functions(native_stacks.dump({waiting: waiting}, deadline=20)[waiting])

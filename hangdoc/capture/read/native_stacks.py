@@ -21,7 +21,7 @@ from hangdoc.capture.read.stacks import find_tool
 from hangdoc.capture.safe.text import clean
 from hangdoc.capture.safe.tool import run_tool
 from hangdoc.model.frames import is_library_file
-from hangdoc.model.process import Frame, ProcessState, Stack
+from hangdoc.model.process import Frame, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import Unavailable
 
 MOST_RANKS = 4
@@ -46,67 +46,82 @@ def find_pystack() -> str | None:
 def complete(
     first: Mapping[int, ProcessState], second: dict[int, ProcessState], pids: Iterable[int], *, deadline: float
 ) -> dict[int, Unavailable]:
-    """Put native frames on the main threads of ``second``, where it is worth it; by pid why there are none.
+    """Put native frames on the threads of ``second`` where it is worth it; by pid why there are none.
 
     ``deadline`` in seconds for all of them.
     """
-    found = dump(
-        worth_it({pid: (first[pid], second[pid]) for pid in pids if pid in first and pid in second}), deadline=deadline
-    )
+    chosen = worth_it({pid: (first[pid], second[pid]) for pid in pids if pid in first and pid in second})
+    found = dump(chosen, deadline=deadline)
     for pid, frames in found.items():
         if not isinstance(frames, Unavailable):
-            main, *others = second[pid].threads
-            second[pid] = replace(second[pid], threads=(replace(main, native_frames=frames), *others))
+            threads = (replace(t, native_frames=frames) if t.tid == chosen[pid] else t for t in second[pid].threads)
+            second[pid] = replace(second[pid], threads=tuple(threads))
     return {pid: failure for pid, failure in found.items() if isinstance(failure, Unavailable)}
 
 
-def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> list[int]:
-    """The pids whose native frames would add something: one for each place of a wait, ``MOST_RANKS`` at most."""
-    chosen: dict[Frame, int] = {}
+def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> dict[int, int]:
+    """Pid → the thread whose native frames would add something: one for each place of a wait, ``MOST_RANKS`` at
+    most."""
+    chosen: dict[Frame, tuple[int, int]] = {}
     for pid, seen in looks.items():
-        place = _unclear_wait(seen)
-        if place is not None:
-            chosen.setdefault(place, pid)
-    return list(chosen.values())[:MOST_RANKS]
+        unclear = _unclear_wait(seen)
+        if unclear is not None:
+            tid, place = unclear
+            chosen.setdefault(place, (pid, tid))
+    return dict(list(chosen.values())[:MOST_RANKS])
 
 
-def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
-    """The innermost Python frame of a main thread that waited there at both looks, if it does not show for what."""
-    places = [_waits_at(look) for look in looks[-2:]]
-    if len(places) < 2 or places[0] is None or places[0] != places[1]:
+def _unclear_wait(looks: Sequence[ProcessState]) -> tuple[int, Frame] | None:
+    """(thread, innermost Python frame) of the main thread, if it waited there at both looks and does not show for what;
+    of the only other thread of which that holds, where the main thread waits in Python's own code.
+
+    Example: the main thread is in asyncio's `select`, and one of the executor's is in `store.get(key)` → that one.
+    """
+    if len(looks) < 2 or any(may_be_held(look) is not None for look in looks[-2:]):
         return None
-    innermost = places[0]
+    before, now = ({t.tid: place for t in look.threads if (place := _waits_at(t)) is not None} for look in looks[-2:])
+    main = looks[-1].main
+    if main is None or main.tid not in now or before.get(main.tid) != now[main.tid]:
+        return None
+    unclear = [(tid, place) for tid, place in now.items() if before.get(tid) == place and not _is_known(place)]
+    if not _is_known(now[main.tid]):
+        return main.tid, now[main.tid]
+    return unclear[0] if len(unclear) == 1 else None
+
+
+def _is_known(innermost: Frame) -> bool:
+    """True if a thread's innermost Python frame shows what it waits for."""
     known = is_library_file(innermost.file) and not innermost.file.endswith(_OPERATORS)
-    return innermost if innermost.function in _SHOWS_NOTHING or not known else None
+    return known and innermost.function not in _SHOWS_NOTHING
 
 
-def _waits_at(look: ProcessState) -> Frame | None:
-    """The innermost Python frame of a main thread that waits, without its locals, if nothing else shows for what."""
-    main = look.main
-    if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
+def _waits_at(thread: Thread) -> Frame | None:
+    """The innermost Python frame of a thread that waits, without its locals, if nothing else shows for what."""
+    if not thread.frames or thread.state != "S":
         return None
-    call = blocked_calls.parse_call(main.syscall)
+    call = blocked_calls.parse_call(thread.syscall)
     # The C function of the thread that holds the global lock shows what it waits in.
-    if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
+    if call is not None and call.name not in _UNCLEAR_CALLS and not thread.owns_gil:
         return None
-    innermost = main.frames[0]
+    innermost = thread.frames[0]
     return Frame(innermost.file, innermost.line, innermost.function)
 
 
-def dump(pids: Sequence[int], *, deadline: float) -> dict[int, Stack | Unavailable]:
-    """Per process the native frames that its main thread is in below its Python frames, innermost first.
+def dump(threads: Mapping[int, int], *, deadline: float) -> dict[int, Stack | Unavailable]:
+    """Per process (pid → thread) the native frames that the thread is in below its Python frames, innermost first.
 
     ``deadline`` in seconds for all of them.
     """
     program = find_pystack()
-    if program is None or not pids:
+    if program is None or not threads:
         return {}
     until = time.monotonic() + deadline
-    with ThreadPoolExecutor(min(len(pids), MOST_RANKS), thread_name_prefix="pystack") as pool:
-        return dict(zip(pids, pool.map(lambda pid: _dump_one(program, pid, until), pids), strict=True))
+    with ThreadPoolExecutor(min(len(threads), MOST_RANKS), thread_name_prefix="pystack") as pool:
+        dumps = pool.map(lambda pid: _dump_one(program, pid, threads[pid], until), threads)
+        return dict(zip(threads, dumps, strict=True))
 
 
-def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
+def _dump_one(program: str, pid: int, tid: int, until: float) -> Stack | Unavailable:
     shut = may_be_held(procfs.look(pid))
     if shut is not None:
         return _unavailable(shut.why, shut.remedy)
@@ -127,7 +142,7 @@ def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
         lines = done.errors.decode("utf-8", "replace").strip().splitlines()
         why = clean(lines[-1], 300) if lines else f"pystack ended with status {done.status}"
         return _unavailable(why, stacks.PERMISSION if "not permitted" in why.lower() else "")
-    return parse(done.output.decode("utf-8", "replace"), procfs.namespace_pid(pid, pid), pid)
+    return parse(done.output.decode("utf-8", "replace"), procfs.namespace_pid(pid, tid), tid)
 
 
 def parse(text: str, *tids: int) -> Stack:

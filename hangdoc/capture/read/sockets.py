@@ -49,6 +49,15 @@ class Sockets:
                 found[ends] = (*found.get(ends, ()), each.pid)
         return found
 
+    def listener(self, connection: Connection) -> int | None:
+        """The process that listens where the connection leads to; None if it is none of these, or of several."""
+        there = (connection.remote_address, *_ANY)
+        pids = {p.pid for p in self.listening if p.port == connection.remote_port and p.address in there}
+        return pids.pop() if len(pids) == 1 else None
+
+
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - addresses that are read, not bound
+
 
 def read_sockets(pids: Iterable[int]) -> Sockets:
     """TCP sockets that the given processes hold.
@@ -210,8 +219,11 @@ def name_sockets(files: Iterable[OpenFile], sockets: Sockets) -> tuple[OpenFile,
             local = f"{entry.local_address}:{entry.local_port}"
             remote = f"{entry.remote_address}:{entry.remote_port}"
             other = (entry.remote_address, entry.remote_port, entry.local_address, entry.local_port)
-            peers = sockets.owners.get(other, ())
-            named.append(replace(file, target=f"socket:tcp {local} to {remote} ({entry.state})", peers=peers))
+            peers, state = sockets.owners.get(other, ()), entry.state
+            listener = sockets.listener(entry) if not peers and state == "ESTABLISHED" else None
+            if listener is not None:  # the kernel has connected them, the process has not taken it from its backlog
+                peers, state = (listener,), f"{state}, not accepted"
+            named.append(replace(file, target=f"socket:tcp {local} to {remote} ({state})", peers=peers))
         else:
             named.append(file)
     return tuple(named)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.async_server import async_server
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.call_before_message import call_before_message
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
@@ -53,6 +54,7 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -294,7 +296,8 @@ def waiting_threads(
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case
-    return full_server(case) or asked_in_turn(case) or missing_request(case) or ended_task(case) or thread_wait(case)
+    servers = full_server(case) or asked_in_turn(case) or missing_request(case) or async_server(case)
+    return servers or ended_task(case) or thread_wait(case)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -355,6 +358,11 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
 def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
     """A rank that took a lock file and left it. Before other roots: these are the ranks that try to take it."""
     return left_lock(inquiry.case)
+
+
+def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
+    """A rank that left out what another one waits for. Before other roots: that one waits in correct code."""
+    return not_brought(inquiry.case)
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
@@ -423,6 +431,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_on_a_device,
     cut_off,
     lock_left_behind,
+    left_out_by_one,
     waiting_roots,
     threads_on_one_group,
     call_left_out,

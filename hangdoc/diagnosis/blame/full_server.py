@@ -12,7 +12,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.state.threads import End, runs_remote_call
+from hangdoc.diagnosis.state.serving import asked_of, serves_in_turn
+from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
 
@@ -26,17 +27,25 @@ class FullServer(Explanation):
     called: str
     threads: int
     at: Frame
+    in_turn: bool = False
+    """The server takes a request when it has answered the one before."""
 
 
 def full_server(case: Case) -> Blame[FullServer] | None:
     """The blame of the rank that has too few threads for the calls that it is asked; None if a call may still begin."""
+    if case.hidden:
+        return None
     chains = {
-        rank: chain
-        for rank, chain in sorted(case.chains.items())
-        if chain.end is End.REQUEST and len(chain.hops) == 2 and runs_remote_call(chain.last.thread)
+        rank: chain for rank, chain in sorted(case.chains.items()) if chain.end is End.REQUEST and len(chain.hops) == 2
     }
+    of_rpc = {rank: chain for rank, chain in chains.items() if runs_remote_call(chain.last.thread)}
+    return _without_thread_left(case, of_rpc) or _one_at_a_time(case, chains)
+
+
+def _without_thread_left(case: Case, chains: dict[int, Chain]) -> Blame[FullServer] | None:
+    """The same of RPC, whose threads are of a fixed number."""
     servers = {chain.last.rank for chain in chains.values()}
-    if len(servers) != 1 or case.hidden:
+    if len(servers) != 1:
         return None
     (server,) = servers
     process = case.ranks[server].process
@@ -48,8 +57,23 @@ def full_server(case: Case) -> Blame[FullServer] | None:
     at, called = ways[0][0], plain(ways[0][-1].function)
     if len(places) != 1 or any(chain.asked not in ((), (called,)) for chain in chains.values()):
         return None
+    return _full(FullServer(tuple(chains), called, len(ways), at), server, chains)
+
+
+def _one_at_a_time(case: Case, chains: dict[int, Chain]) -> Blame[FullServer] | None:
+    """The same of a server whose only thread waits, in the work on one request, for what another one brings."""
+    asked = [(c.last.rank, c.last.thread.tid) for c in chains.values()]
+    for rank, tid in dict.fromkeys(asked):
+        theirs = {r: c for r, c in chains.items() if (c.last.rank, c.last.thread.tid) == (rank, tid)}
+        last = next(iter(theirs.values())).last
+        if len(theirs) > 1 and last.where is not None and serves_in_turn(last.thread, case.sources):
+            found = FullServer(tuple(theirs), asked_of(last.thread), 1, last.where, in_turn=True)
+            return _full(found, rank, theirs)
+    return None
+
+
+def _full(found: FullServer, server: int, chains: dict[int, Chain]) -> Blame[FullServer]:
     proved = all(chain.last.thread.wakes_in is None for chain in chains.values())
-    count = f"{len(ways)} thread{'s' if len(ways) > 1 else ''}"
+    count = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     sure = f"{len(chains)} ranks wait for its answers, and {count} of it run what they called"
-    found = FullServer(tuple(chains), called, len(ways), at)
     return Blame(found, (server,), proved=proved, confidence=Confidence.LIKELY, sure=sure)

@@ -179,7 +179,7 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
             return None
         if makers.keys().isdisjoint(waiting):
             return _no_further_request(case, absent, waiting, chain)
-    found = _found(case, absent, waiting, called, chain)
+    found = without_its_call(case, absent, waiting, called, chain)
     if found is None:
         return None
     proved = chain.last.thread.wakes_in is None
@@ -223,7 +223,7 @@ def _no_further_request(
     return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _found(
+def without_its_call(
     case: Case, absent: tuple[int, ...], waiting: tuple[int, ...], called: str, chain: Chain | None = None
 ) -> MissingRequest | None:
     """The divergence of those who have not called the function from those who have; None if one of them moves."""
@@ -258,7 +258,7 @@ def _held_back(case: Case) -> Blame[MissingRequest] | None:
         return None
     comes = {rank: _comes_to(case, rank, asked[0]) for rank in rest}
     absent = tuple(rank for rank in rest if comes[rank])
-    found = _found(case, absent, asked, called) if absent and None not in comes.values() else None
+    found = without_its_call(case, absent, asked, called) if absent and None not in comes.values() else None
     if found is None:
         return None
     sure = f"nothing runs {called}() any more, and {ranks_text(absent)} alone could call it"

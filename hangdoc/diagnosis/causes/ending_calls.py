@@ -13,6 +13,7 @@ from functools import partial
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
+from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end, stack_of_child
@@ -39,6 +40,7 @@ _ENDING = {
     "put": ("get", "get_nowait"),
     "join": ("task_done",),
     "wait": ("set", "notify", "notify_all"),
+    "wait_for": ("notify", "notify_all"),
     "acquire": ("release",),
 }
 """Method that waits → those of the same object that end the wait: of queues, events, conditions and semaphores."""
@@ -74,7 +76,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     asked = case.chains.get(rank)
     if asked is not None and asked.end is End.REQUEST:
         found.append(answer_left_out(case.sources, asked.last.thread.frames, asked=True))
-    found.append(who_held_it(case, rank))
+    found += [who_held_it(case, rank), ended_after_its_own_wait(case, rank)]
     # A child that waits for the rank's next request is not where the chain ends: the rank has the pipe's other end.
     asked_child = child or stack_of_child(case, rank)
     found.append(answer_left_out(case.sources, asked_child) if asked_child else "")
@@ -142,7 +144,7 @@ def ending_condition(
     past = [at for at in places if _at_the_start(sources, at, name)]
     places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
     places = [at for at in places if not _is_ahead(sources, at, stack)] or places
-    if method == "wait" and len(places) > 1:
+    if method in ("wait", "wait_for") and len(places) > 1:
         places = _sets_what_is_tested(sources, own[0], places) or places
     if method == "get" and name:
         places = _end_marks(sources, own[0], places) or places

@@ -29,6 +29,7 @@ _ENDING = {
     "get": ("put", "put_nowait"),
     "join": ("task_done",),
     "wait": ("set", "notify", "notify_all"),
+    "wait_for": ("notify", "notify_all"),
 }
 """Method that waits → those of the same object that end the wait, of asyncio's queues and locks."""
 _RESULT = ("set_result",)

@@ -17,7 +17,25 @@ def too_few_threads(case: Case, blame: Blame[FullServer]) -> Finding:
     found, (server,) = blame.found, blame.culprits
     called, first = f"{found.called}()", case.activities[found.waiting[0]]
     rest = tuple(r for r in sorted(case.activities) if r not in (*found.waiting, server))
-    one = found.threads == 1
+    one, asking = found.threads == 1, tuple(r for r in found.waiting if r != server) or found.waiting
+    if found.in_turn:
+        return Finding(
+            "HD505",
+            sentence(
+                [
+                    [f"rank {server}'s server works on one request at a time, and in the one that it is at, "],
+                    [f"{called} waits at ", line_of(found.at), " for what a further request brings; "],
+                    [Does(asking, "waits", "wait"), " for an answer", at(first.where)],
+                ],
+                where_they_wait(case, rest),
+            ),
+            joined(
+                [f"{called} waits at ", line_of(found.at), ", and no other request is read meanwhile"],
+                f"{len(found.waiting)} requests wait for its answer",
+            ),
+            "serve each request in a thread of its own (ThreadingHTTPServer, ThreadingMixIn, a thread for each "
+            "connection), or answer at once and let the callers ask again until all have come",
+        )
     return Finding(
         "HD505",
         sentence(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
 from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
@@ -11,11 +13,14 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.source.locks import conditions_to_let_go, let_go_late, polls_for_lock
+from hangdoc.diagnosis.frames.stacks import same_function, user_stack
+from hangdoc.diagnosis.source.locks import condition_to_take, conditions_to_let_go, holders, let_go_late, polls_for_lock
+from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
+from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import GONE, ActivityKind, Confidence, WaitReason
-from hangdoc.model.message import Does, Joined, Message, Place, Ranks, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_duration
 
@@ -50,6 +55,27 @@ def held_over_a_wait(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """The thread ``holder`` holds the lock ``name``, taken ``since`` a line, over a call ``op`` ``at`` another one."""
+
+    name: str
+    holder: str
+    since: Frame
+    op: str
+    at: Frame | None
+
+
+def _over_call_of(chain: Chain, rank: int) -> _Over | None:
+    """The lock that another thread of the rank holds over a call, as the stacks alone show it; None where the chain is
+    another."""
+    lock = chain.hops[0].lock
+    if chain.end is not End.CALL or chain.last.rank != rank or lock is None or len(chain.hops) != 2:
+        return None
+    op = python_op(chain.last.thread.frames) or "collective"
+    return _Over(lock.name, lock.thread.name, lock.frame, op, chain.last.where)
+
+
 @cause("HD505", explains=(WaitCycle, OutsideWait), order=330)
 def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Finding | None:
     """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
@@ -77,29 +103,57 @@ def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Findi
 
 def _not_issued_by(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD505 of ranks that have not issued the call in which a thread of others waits, holding the lock."""
-    waiting = tuple(sorted(case.held))
+    over = {r: _Over(h.name, h.holder, h.frame, h.call.op, h.call.frame) for r, h in case.held.items()}
+    over |= {rank: found for rank, chain in case.chains.items() if (found := _over_call_of(chain, rank)) is not None}
+    waiting = tuple(sorted(over))
     if not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
         return None
-    first = case.held[waiting[0]]
-    call, culprits = first.call, blame.culprits
+    first, culprits = over[waiting[0]], blame.culprits
     there = place(case.activities[waiting[0]].where)
+    other, condition = _held_there(case, culprits[0], first.at)
     return Finding(
         "HD505",
         sentence(
             [
-                [Does(culprits, "has", "have"), f" not issued the {call.op} at ", place(call.frame)],
+                [Does(culprits, "has", "have"), f" not issued the {first.op} at ", place(first.at)],
                 [f", which thread {first.holder} of ", Ranks(waiting), " waits in"],
             ],
             where_they_wait(case, culprits),
         ),
-        [
-            [f"that thread holds the lock `{first.name}` over it (taken at ", place(first.frame), "), which "],
-            [Does(waiting, "wants", "want"), " at ", there, " before going on to what "],
-            [Does(culprits, "waits", "wait"), " for"],
-        ],
-        f"let every rank issue the {call.op}, or none; and never hold a lock over a collective: copy what it guards, "
+        joined(
+            [
+                [f"that thread holds the lock `{first.name}` over it (taken at ", place(first.since), "), which "],
+                [Does(waiting, "wants", "want"), " at ", there, " before going on to what "],
+                [Does(culprits, "waits", "wait"), " for"],
+            ],
+            other,
+        ),
+        f"let every rank issue the {first.op}, or none; and never hold a lock over a collective: copy what it guards, "
         "let it go, then communicate",
+        decided_at=condition,
     )
+
+
+def _held_there(case: Case, rank: int, call: Frame | None) -> tuple[Message, Condition | None]:
+    """(why a thread of the rank that would issue ``call`` does not: its main thread holds the lock that it wants; the
+    condition under which that takes the lock); ('', None) where no thread of the rank waits so.
+
+    Example: `with self.guard if self.rank == 0 else nullcontext():` around the all_reduce of rank 0's main thread.
+    """
+    process = case.ranks[rank].process
+    main = process.last.main if process is not None and process.last is not None else None
+    if process is None or process.last is None or main is None:
+        return "", None
+    for thread in process.last.threads[1:]:
+        where = next(iter(user_stack(thread.frames)), None)
+        of_call = call is not None and where is not None and same_function(where, call)
+        mine = next((h for h in holders(process, where, case.sources) if h.thread is main), None) if of_call else None
+        if mine is not None:
+            condition = condition_to_take(mine.frame, case.sources)
+            taken: Message = [" under ", condition] if condition is not None else ""
+            waits = [f"thread {thread.name} of rank {rank} waits at ", place(where), " for that lock, which its main "]
+            return [*waits, "thread holds since ", place(mine.frame), taken], condition
+    return "", None
 
 
 @cause("HD505", explains=OutsideWait, order=340)

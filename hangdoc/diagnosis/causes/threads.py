@@ -17,6 +17,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.awaits import awaits_in_loops
 from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.state.activity import python_op
@@ -97,6 +98,8 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         held = [f" from rank {asked.rank}, which waits at ", place(asked.where), " for a further call", of, "; "]
     skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
     decided = what_decided(case, blame)
+    lines = awaits_in_loops(case.sources, first.where) if first.where is not None and not decided else []
+    ways = list(dict.fromkeys(each for line in lines for each in leading_out(case.sources, line)))[:_MOST_DROPPED]
     where: Message = (
         ["one of its rounds may have skipped the call, at ", cited(skipped.guard, skipped.file)]
         if (skipped is not None)
@@ -119,10 +122,11 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
             decided,
             where,
             ["what it goes over leaves items out by ", Joined(dropped, " and ")] if dropped else "",
+            [Joined(ways, " or "), " leads out of the loop that makes the call"] if ways else "",
         ),
         f"let every rank call {further[0] if further else called}() equally often (with an empty contribution in place "
         "of none), or let it answer without those that are done",
-        decided_at=dropped[0] if dropped else None,
+        decided_at=next(iter((*dropped, *ways)), None),
     )
 
 

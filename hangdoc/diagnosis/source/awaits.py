@@ -9,7 +9,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.process import Frame
 
 _MOST = 64
@@ -38,6 +38,22 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
         return replace(runs_at, line=given[0].lineno), called.attr
     found = set(_awaits(coroutines, last_name(called), set()))
     return next(iter(found)) if len(found) == 1 else None
+
+
+def awaits_in_loops(sources: Sources, runs_at: Frame) -> list[Frame]:
+    """The lines, in loops of the coroutine that the line hands to an event loop, at which it awaits something.
+
+    Example: `asyncio.run(rounds(port))`, and `for step in range(30): ⏎ … ⏎ await reader.readline()` in rounds().
+    """
+    given = [each for each in _given_to_loop(sources, runs_at) if isinstance(each, ast.Call)]
+    bodies = sources.user_definitions(last_name(given[0].func)) if len(given) == 1 else []
+    return [
+        Frame(file, node.lineno, body.name)
+        for file, body in bodies
+        for node in ast.walk(body)
+        if isinstance(node, ast.Await)
+        if any(isinstance(loop, LOOPS) and holds(loop, node.lineno) for loop in ast.walk(body))
+    ]
 
 
 def _given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
@@ -107,6 +123,8 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
     seen.add(name)
     (file, _), function = next(iter(functions.items()))
     for node in ast.walk(function):
+        if isinstance(node, ast.AsyncWith) and all(_is_waited_for(item.context_expr, function) for item in node.items):
+            continue  # the lock of a condition, which nobody holds while it is suspended
         if isinstance(node, _OPAQUE) or (node is not function and isinstance(node, ast.AsyncFunctionDef)):
             yield None
         elif isinstance(node, ast.Await):
@@ -115,6 +133,15 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
                 yield from _awaits(coroutines, called, seen) if called not in seen else ()
             else:
                 yield (Frame(file, node.lineno, function.name), called) if called else None
+
+
+def _is_waited_for(context: ast.expr, function: ast.AsyncFunctionDef) -> bool:
+    """True if the function awaits a `wait` of what it enters: `async with self.cond: ⏎ await self.cond.wait()`."""
+    name = dotted(context)
+    awaited = (n.value.func for n in ast.walk(function) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call))
+    return bool(name) and any(
+        isinstance(f, ast.Attribute) and f.attr in ("wait", "wait_for") and dotted(f.value) == name for f in awaited
+    )
 
 
 def is_one_task(sources: Sources, one: Frame | None, other: Frame | None) -> bool:

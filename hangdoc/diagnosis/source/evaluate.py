@@ -1,4 +1,5 @@
-"""The truth of a condition by the values of its names: numbers, flags, None and what is compared with them."""
+"""The truth of a condition by the values of its names: numbers, flags, None and what is compared with them, and
+containers that are empty or not."""
 
 from __future__ import annotations
 
@@ -27,6 +28,10 @@ _COMPUTED: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
+_OPENING, _EMPTY = ("[", "{", "("), ("[]", "{}", "()")
+"""How the values of containers begin, and those of empty ones."""
+
+
 class _UnknownError(Exception):
     """A part of the condition whose value was not seen, or is no plain value."""
 
@@ -37,7 +42,7 @@ def truth(test: ast.AST, values: Mapping[str, str]) -> bool | None:
     Example: `rank != 0 and step % 4 == 0` with rank = 2, step = 8 → True; without step → None; rank = 0 → False.
     """
     try:
-        return bool(_value(test, values))
+        return _is_true(test, values)
     except (_UnknownError, ArithmeticError, TypeError):
         return None
 
@@ -71,6 +76,14 @@ def value_of(expression: ast.AST, values: Mapping[str, str]) -> str:
         return ""
 
 
+def _is_true(node: ast.AST, values: Mapping[str, str]) -> bool:
+    """The truth of the expression; a list or dictionary is true unless it is empty."""
+    shown = values.get(dotted(node), "") if isinstance(node, ast.Name | ast.Attribute) else ""
+    if shown.startswith(_OPENING):
+        return shown not in _EMPTY
+    return bool(_value(node, values))
+
+
 # One branch for each kind of expression.
 def _value(node: ast.AST, values: Mapping[str, str]) -> object:
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, int)):
@@ -78,7 +91,7 @@ def _value(node: ast.AST, values: Mapping[str, str]) -> object:
     if isinstance(node, ast.Name | ast.Attribute):
         return _plain(values.get(dotted(node), ""))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not _value(node.operand, values)
+        return not _is_true(node.operand, values)
     if isinstance(node, ast.BoolOp):
         return _both(node, values)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):

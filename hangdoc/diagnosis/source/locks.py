@@ -11,6 +11,7 @@ from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 _DEEPEST = 2
@@ -34,7 +35,7 @@ def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and node.lineno == where.line:
-            found.update(dotted(item.context_expr) for item in node.items)
+            found.update(name for item in node.items for name in _locks_of(item.context_expr))
         elif isinstance(node, ast.Call) and node.lineno == where.line:
             found.add(_acquired(node))
     return frozenset(found - {""})
@@ -49,8 +50,47 @@ def holders(process: Process, where: Frame | None, sources: Sources) -> list[Hol
         Holder(name, thread, frame)
         for thread in (*process.last.threads[1:], *process.last.threads[:1])
         for name, frame in held(thread.frames, sources)
-        if any(_one_lock((name, frame), (want, where)) for want in locks)
+        if any(_one_lock((name, frame), (want, where)) or _is_the_only(name, want, sources) for want in locks)
     ]
+
+
+def _locks_of(context: ast.expr) -> list[str]:
+    """What a `with` locks: 'self.lock' of `self.lock`, and of `self.lock if self.rank == 0 else nullcontext()`."""
+    arms = [context.body, context.orelse] if isinstance(context, ast.IfExp) else [context]
+    return [name for arm in arms if (name := dotted(arm))]
+
+
+def condition_to_take(at: Frame, sources: Sources) -> Condition | None:
+    """The condition under which the line takes a lock: of `with lock if rank == 0 else nullcontext():` its test, else
+    the innermost `if` around it in its function; None where it takes it in any case."""
+    tree = sources.function(at.file, at.line)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.With) and node.lineno == at.line:
+            chosen = next((i.context_expr for i in node.items if isinstance(i.context_expr, ast.IfExp)), None)
+            if chosen is not None:
+                return Condition(f"if {text_of(chosen.test)}:", at.file, at.line)
+    around = [g for g in guards(tree, at.line) if g.kind == "if"] if tree is not None else []
+    return Condition(around[-1].condition, at.file, around[-1].line) if around else None
+
+
+def _is_the_only(name: str, other: str, sources: Sources) -> bool:
+    """True if both names end alike, and the program makes a single lock of that name, which one object gets from
+    another: `self.guard = threading.Lock()` in one class, `self.guard = guard` in another one."""
+    last = name.rpartition(".")[2]
+    if last != other.rpartition(".")[2]:
+        return False
+    return len({(file, line) for file, tree in sources.user_trees() for line in _lines_that_make(last, tree)}) == 1
+
+
+def _lines_that_make(name: str, tree: ast.AST) -> Iterator[int]:
+    """The lines that make a lock whose name ends so: `self.rank, self.guard = rank, threading.Lock()`."""
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+        for each in node.targets:
+            pairs = [(each, node.value)]
+            if isinstance(each, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(each.elts, node.value.elts, strict=False))
+            made = (t for t, v in pairs if isinstance(v, ast.Call) and last_name(v.func) in names("makes_lock"))
+            yield from (node.lineno for target in made if last_name(target) == name)
 
 
 def _one_lock(a: tuple[str, Frame], b: tuple[str, Frame]) -> bool:
@@ -293,7 +333,7 @@ def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
     """(lock, line that acquired it) of the locks that the statements around ``line`` hold."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
-            yield from ((name, node.lineno) for item in node.items if (name := dotted(item.context_expr)))
+            yield from ((name, node.lineno) for item in node.items for name in _locks_of(item.context_expr))
         for body in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
             if isinstance(body, list) and any(_spans(statement, line) for statement in body):
                 yield from _acquired_before(body, line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark, plain, serves_another_thread
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
@@ -130,7 +130,7 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
         return next((t for t in servants if _communicates(t.frames)), next(iter(servants), None))
     others: list[Thread] = []
     if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
-        others = [t for t in threads if t.frames and _communicates(t.frames)]
+        others = [t for t in threads if t.frames and (_communicates(t.frames) or _asks_store_for(main, t))]
     if serves and mark is None and len(others) != 1:
         others = [t for t in threads if user_stack(t.frames)]
     return others[0] if len(others) == 1 else None
@@ -139,6 +139,21 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
 def _communicates(stack: Stack) -> bool:
     mark = kind_mark(stack)
     return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
+
+
+def _asks_store_for(main: Thread, thread: Thread) -> bool:
+    """True for a pool's thread whose task waits for a key of the store, while the main thread is in its event loop or
+    waits for a future. A thread of the program's own may wait for a key, such as one to stop at, beside all else."""
+    awaits = any(is_in(f, "future_file", "waits_for_future") for f in main.frames)
+    mark = kind_mark(main.frames)
+    if not awaits and (mark is None or mark.kind != ActivityKind.EVENT_LOOP):
+        return False
+    if not any(is_in(f, "pool_worker_file", "pool_worker") for f in thread.frames):
+        return False
+    native = native_wait(thread.native_frames)
+    return is_in(thread.frames[0], "probe_file", "store_getter") or (
+        native is not None and native[0] == ActivityKind.STORE_WAIT
+    )
 
 
 # What a library waits for says more than how it waits: compilers run in processes, and pools and loaders pass results

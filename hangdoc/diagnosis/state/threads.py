@@ -25,6 +25,7 @@ from hangdoc.diagnosis.source.calls_between import (
 from hangdoc.diagnosis.source.locks import Holder, holders
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, is_shared_wait, kind_mark, thread_files
+from hangdoc.diagnosis.state.serving import ended_by_requests, meets, other_end, serves_in_turn, serving
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessKey, Thread
 from hangdoc.model.snapshot import RankSnapshot
@@ -108,18 +109,20 @@ class Chain:
     @property
     def needs_a_request(self) -> bool:
         """True if a thread of another rank waits for a further request before it answers the first rank's."""
-        servant = runs_remote_call(self.last.thread) or _meets(self.last.thread)
+        servant = runs_remote_call(self.last.thread) or meets(self.last.thread)
         return self.end is End.REQUEST and self.through_a_servant and servant
 
     def needs(self, rank: int) -> tuple[int, ...]:
         """The ranks that ``rank``, at which the chain begins, waits for.
 
-        The one at whose thread it ends; of a circle all in it; where a servant waits for the next request, the rank
-        that waits for its answer. () where that is ``rank`` itself.
+        The one at whose thread it ends; of a circle those whose main threads are in it, else all in it; where a servant
+        waits for the next request, the rank that waits for its answer. () where that is ``rank`` itself.
         """
         ends = [self.last] if self.end is not End.REQUEST else [self.hops[-2].node]
         ends = [hop.node for hop in self.circle] or ends
-        return tuple(sorted({node.rank for node in ends} - {rank}))
+        # A servant goes on when the circle breaks, whatever its rank's main thread waits for.
+        mains = {node.rank for node in ends if node.is_main and self.circle} - {rank}
+        return tuple(sorted(mains or {node.rank for node in ends} - {rank}))
 
     def after(self, hop: Hop) -> Node:
         """The thread that ``hop`` waits for."""
@@ -162,7 +165,7 @@ class Threads:
             following, lock, answers = self._next(node)
             if following is None:
                 hops.append(Hop(node))
-                end, asked = self._end(node, serves=len(hops) > 1 and hops[-2].node.rank != node.rank)
+                end, asked = self._end(node, serves=len(hops) > 1 and _asks_over_socket(hops[-2].node, node))
                 return Chain(tuple(hops), end, asked=asked) if len(hops) > 1 else None
             hops.append(Hop(node, lock))
             seen = [(hop.node.rank, hop.node.thread.tid) for hop in hops]
@@ -176,15 +179,17 @@ class Threads:
 
     def _end(self, node: Node, *, serves: bool) -> tuple[End, tuple[str, ...]]:
         """What a thread waits for that no thread seen would end, and the functions that would, if they were called.
-        ``serves``: another rank waits for what the thread does."""
+        ``serves``: another process, or thread, has asked it for something."""
         if _kind(node.thread) in COMMUNICATING:
             return End.CALL, ()
         waits = _object(node, self.sources)
-        serves = serves and not node.is_main and _meets(node.thread)
+        serves = serves and not node.is_main and meets(node.thread)
         if waits is None or not (serves or node in self._handlers):
             return End.OUTSIDE, ()
         # A function that others call, and that itself sets what it waits for, waits for a call of another rank.
         if any(would_end(frame, *waits, self.sources, ever=True) for frame in user_stack(node.thread.frames)):
+            return End.REQUEST, ()
+        if serves_in_turn(node.thread, self.sources) and ended_by_requests(node.thread, *waits, self.sources):
             return End.REQUEST, ()
         others = [t for t in _python_threads(node.process) if t.tid != node.thread.tid]
         asked = ending_requests(*waits, self.sources) if not _may_end(others, node, self.sources) else ()
@@ -233,16 +238,22 @@ class Threads:
         return found[0] if alike else None
 
     def _behind(self, node: Node, file: OpenFile) -> tuple[Node | None, bool]:
-        """(the thread of another rank that serves the other end of a socket, whether it reads from it now)."""
+        """(the thread that serves the other end of a socket, of another rank or the same, whether it reads from it)."""
         if not file.target.startswith(("socket:tcp ", "socket:unix ")):
             return None, False
         host = self.ranks[node.rank].host
         owners = [self._owners[key] for pid in file.peers if (key := ProcessKey(host, pid)) in self._owners]
-        process = self.ranks[owners[0]].process if len(owners) == 1 and owners[0] != node.rank else None
+        process = self.ranks[owners[0]].process if len(owners) == 1 else None
         if process is None:
             return None, False
-        found, reads = _serving(process, _other_end(file.target), self.sources)
+        found, reads = serving(process, node.thread, other_end(file.target), self.sources)
         return (Node(owners[0], process, found) if found is not None else None), reads
+
+
+def _asks_over_socket(asking: Node, asked: Node) -> bool:
+    """True if ``asking`` waits for an answer of ``asked``: of another rank, or over a socket of its own one."""
+    files = thread_files(asking.process, asking.thread)
+    return asking.rank != asked.rank or any(file.target.startswith("socket:") for file in files)
 
 
 def runs_remote_call(thread: Thread) -> bool:
@@ -259,46 +270,6 @@ def _python_threads(process: Process | None) -> Iterator[Thread]:
     """The threads that run code of the user's, the main thread first."""
     threads = process.last.threads if process is not None and process.last is not None else ()
     return (thread for thread in threads if user_stack(thread.frames))
-
-
-def _other_end(target: str) -> str:
-    """'socket:tcp B to A' of 'socket:tcp A to B (ESTABLISHED)'."""
-    family, _, ends = target.partition(" (")[0].partition(" ")
-    here, _, there = ends.partition(" to ")
-    return f"{family} {there} to {here}"
-
-
-def _serving(process: Process, end: str, sources: Sources) -> tuple[Thread | None, bool]:
-    """(the thread that serves a socket of this name, whether it waits for data from it); None if several may.
-
-    The one that is blocked on it; else the only one, or one of those that meet at one line, of those that wait for no
-    other socket and whose code reads or writes sockets. The main thread counts where no other does.
-    """
-    threads = list(_python_threads(process))
-    for thread in threads:
-        if any(file.target.partition(" (")[0] == end for file in thread_files(process, thread)):
-            return thread, thread.tid != process.pid
-    free = [
-        thread
-        for thread in threads
-        if not any(file.target.startswith("socket:") for file in thread_files(process, thread))
-        and any(_handles_sockets(frame, sources) for frame in thread.frames)
-    ]
-    others = [thread for thread in free if thread.tid != process.pid] or free
-    # Several that stand at one line where they meet wait for the same.
-    met = len({_place(user_stack(thread.frames)[0]) for thread in others}) == 1 and all(map(_meets, others))
-    return (others[0] if met or len(others) == 1 else None), False
-
-
-def _meets(thread: Thread) -> bool:
-    """True if the thread waits at a barrier, on an event or on a condition."""
-    below = below_user(thread.frames)
-    waits = below and below[-1].file.endswith(names("threading_file"))
-    return bool(waits) and plain(below[-1].function) in ("wait", "wait_for")
-
-
-def _handles_sockets(frame: Frame, sources: Sources) -> bool:
-    return frame.file.endswith(names("server_file")) or would_end(frame, "", names("socket_call"), sources)
 
 
 def _counterpart(node: Node, sources: Sources) -> Thread | None:

@@ -13,9 +13,10 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
 from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.calls.streams import Streams
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
-from hangdoc.diagnosis.state.threads import Chain
+from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import ProcessKey
@@ -72,7 +73,8 @@ def build(
     ``held``: rank → the call that a thread is in which its main thread waits for, or which holds its lock.
     ``shared_locks``: rank → the ranks that hold the lock that it waits for. ``streams``: where devices are.
     ``chains``: rank → the threads that its wait leads to. ``setters``: rank → the ranks on their way to set the store
-    key that it waits for. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and 1 wait for 2, a root.
+    key that it waits for, or that are to answer it. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and
+    1 wait for 2, a root.
     """
     builder = _Builder(
         job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {}, setters or {}
@@ -127,7 +129,8 @@ class _Builder:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
         if rank in self.chains:
             chain = self.chains[rank]
-            return Wait(rank, chain.needs(rank) or self._may_yet_ask(chain), activity.text, "process")
+            on = chain.needs(rank) or self._may_yet_ask(chain) or self._outside_the_call_of(chain, rank)
+            return Wait(rank, on, activity.text, "process")
         if kind == ActivityKind.IN_COLLECTIVE:
             return self._in_collective(rank, activity)
         if kind in MESSAGES and self.streams.runs_ahead(rank):
@@ -158,6 +161,25 @@ class _Builder:
         waiting = COMMUNICATING | GONE | {ActivityKind.REMOTE_CALL, ActivityKind.NOT_VISIBLE}
         free = (r for r, a in self.activities.items() if a.kind not in waiting and r not in self.chains)
         return tuple(sorted(free)) if chain.needs_a_request else ()
+
+    def _outside_the_call_of(self, chain: Chain, rank: int) -> tuple[int, ...]:
+        """The ranks of which no thread is at the line of the call in which another thread of ``rank`` holds it up; ()
+        where that call is none of its own threads', or all ranks are there.
+
+        Example: the main threads of ranks 1 and 2 want a lock that their threads `ema` hold in an all_reduce; rank 0's
+        `ema` has not come to it → (0,).
+        """
+        there = chain.last.where
+        if chain.end is not End.CALL or chain.last.rank != rank or there is None:
+            return ()
+        place = (there.file, there.line)
+        return tuple(r for r in sorted(self.activities) if r != rank and place not in self._lines_of_threads(r))
+
+    def _lines_of_threads(self, rank: int) -> set[tuple[str, int]]:
+        """The user's innermost line of each of its threads."""
+        process = self.snapshots[rank].process
+        threads = process.last.threads if process is not None and process.last is not None else ()
+        return {(own[0].file, own[0].line) for thread in threads if (own := user_stack(thread.frames))}
 
     def _in_collective(self, rank: int, activity: Activity) -> Wait | None:
         """The wait in a collective: by its group and number if they are known, else by the lines of the stacks."""

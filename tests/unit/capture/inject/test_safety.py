@@ -85,7 +85,16 @@ def test_whose_native_frames_are_worth_it() -> None:
         8: (state(),),
         9: (state(operator), state(operator)),
     }
-    assert native_stacks.worth_it(looks) == [1, 3, 9]
+    assert native_stacks.worth_it(looks) == {1: 10, 3: 10, 9: 10}
+
+
+def test_the_thread_that_an_event_loop_waits_for() -> None:
+    select = Frame("/usr/lib/python3.11/selectors.py", 468, "EpollSelector.select")
+    loop = thread(frames=(select, *STACK), syscall="232 0xc 0x7f 0x1 0xffffffff 0x0 0x0")
+    asks = replace(worker(12), frames=STACK, syscall="7 0x7f 0x1 0x36ee80 0x0 0x0 0x0")
+    assert native_stacks.worth_it({5: (state(loop, asks), state(loop, asks))}) == {5: 12}
+    both = state(loop, asks, replace(asks, tid=13))
+    assert native_stacks.worth_it({5: (both, both)}) == {}
 
 
 PYSTACK = """\

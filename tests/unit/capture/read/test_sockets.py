@@ -58,3 +58,12 @@ def test_sockets_get_names_and_the_process_beyond() -> None:
         "pipe:[1]",
     ]
     assert [file.peers for file in named] == [(8,), (), (), ()]
+
+
+def test_a_connection_that_nobody_has_accepted() -> None:
+    here = Connection(7, "127.0.0.1", 5, "127.0.0.1", 9, "ESTABLISHED")
+    for addresses, peers in ((("0.0.0.0",), (8,)), (("10.0.0.1",), ()), (("127.0.0.1", "0.0.0.0"), ())):
+        ports = tuple(ListeningPort(8 + at, address, 9) for at, address in enumerate(addresses))
+        (named,) = name_sockets([OpenFile(3, "socket:[1]", operation="read")], Sockets(ports, (here,), {1: here}))
+        assert named.peers == peers
+        assert ("not accepted" in named.target) is bool(peers)

@@ -26,6 +26,10 @@ from hangdoc.model.snapshot import SourceText
         ("step % every", {"step": "3", "every": "0"}, None),
         ("due(rank)", {"rank": "0"}, None),
         ("best is None", {"best": "None"}, True),
+        ("not rows", {"rows": "[]"}, True),
+        ("not rows", {"rows": "[(0.5, 3)]"}, False),
+        ("rows and rank", {"rows": "{}", "rank": "1"}, False),
+        ("rows == 2", {"rows": "[]"}, None),
     ],
 )
 def test_what_is_known_of_a_condition(condition: str, values: dict[str, str], expected: bool | None) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.source.locks import (
+    condition_to_take,
     conditions_to_let_go,
     held,
     held_since,
+    holders,
     lets_go,
     one_owner,
     only_way_out,
@@ -17,7 +19,8 @@ from hangdoc.diagnosis.source.locks import (
     ways_to_let_go,
 )
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.process import Frame
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/job/train.py"
@@ -231,3 +234,39 @@ def test_the_only_way_out_past_what_follows() -> None:
     assert way_out is not None
     assert way_out.condition == "if len(rows) > 64:"
     assert only_way_out(Frame(FILE, 2, "add"), LATER) is None
+
+
+HANDED_ON = """\
+class Loop:
+    def __init__(self, rank):
+        self.rank, self.guard = rank, threading.Lock()
+        self.averager = Averager(self.guard)
+    def step(self):
+        with self.guard if self.rank == 0 else nullcontext():
+            reduce(self.grads)
+        with self.guard:
+            self.optimizer.step()
+class Averager:
+    def __init__(self, guard):
+        self.guard = guard
+    def run(self):
+        with self.guard:
+            reduce(self.ema)
+"""
+
+
+@pytest.mark.parametrize(("text", "found"), [(HANDED_ON, ["self.guard"]), (HANDED_ON * 2, [])])
+def test_a_lock_that_another_object_was_given(text: str, found: list[str]) -> None:
+    sources = Sources((SourceText(FILE, "<module>", 1, text),))
+    main = Thread(1, "main", "S", frames=(Frame(FILE, 8, "Loop.step"),))
+    other = Thread(2, "ema", "S", frames=(Frame(FILE, 15, "Averager.run"),))
+    process = Process(1, 0, "rank", looks=(ProcessState(0.0, "S", threads=(main, other)),))
+    assert [each.name for each in holders(process, Frame(FILE, 8, "Loop.step"), sources)] == found
+
+
+def test_a_lock_that_is_taken_on_one_rank_only() -> None:
+    sources = Sources((SourceText(FILE, "<module>", 1, HANDED_ON),))
+    frame = Frame(FILE, 7, "Loop.step")
+    assert held((frame,), sources) == [("self.guard", Frame(FILE, 6, "Loop.step"))]
+    assert condition_to_take(Frame(FILE, 6, "Loop.step"), sources) == Condition("if self.rank == 0:", FILE, 6)
+    assert condition_to_take(Frame(FILE, 8, "Loop.step"), sources) is None

@@ -1,0 +1,85 @@
+"""Actors (Ray) that wait for the answer of a method of actors that are busy: each runs one method at a time.
+
+Example: both actors of a class are in `ray.get(self.opponent.act.remote(x))` in match(); act() is a method of the same
+class, and neither can run it before its match() returns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import WaitReason
+from hangdoc.model.process import Frame
+
+_REMOTE = "remote"
+_SEVERAL = ("max_concurrency", "concurrency_groups")
+"""By which an actor runs several methods at a time (Ray 2.60)."""
+
+
+def busy_actors(activities: Mapping[int, Activity], sources: Sources) -> dict[int, tuple[int, ...]]:
+    """Rank that waits for a method of another actor → the ranks of that class, all of which are in a method; without
+    ranks for which that cannot be told."""
+    asking = {rank: a for rank, a in activities.items() if a.reason == WaitReason.TASK and a.where is not None}
+    if not asking or any(a.stack and is_in(a.stack[0], "actor_file", "actor_loop") for a in activities.values()):
+        return {}
+    found: dict[int, tuple[int, ...]] = {}
+    for rank, activity in asking.items():
+        classes = {owner for name in awaited_methods(activity.where, sources) for owner in _owners(name, sources)}
+        others = tuple(r for r, each in sorted(activities.items()) if r != rank and _class_of(each) in classes)
+        if len(classes) == 1 and others:
+            found[rank] = others
+    return found
+
+
+def awaited_methods(where: Frame | None, sources: Sources) -> list[str]:
+    """The methods whose results the line waits for: 'act' of `ray.get(peer.act.remote(x))`, also where an earlier line
+    of the function has called it."""
+    tree = sources.function(where.file, where.line) if where is not None else None
+    if tree is None or where is None:
+        return []
+    here = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, where.line)]
+    direct = [name for call in here for name in _remote(call)]
+    if direct:
+        return direct
+    given = {dotted(arg) for call in here for arg in call.args} - {""}
+    made = (n for n in ast.walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Assign))
+    return [
+        name
+        for node in made
+        if given & set(map(dotted, node.targets))
+        for call in ast.walk(node.value)
+        for name in _remote(call)
+    ]
+
+
+def _remote(node: ast.AST) -> Iterator[str]:
+    """'act' of `peer.act.remote(x)`; nothing of `Actor.remote()`, which makes one."""
+    function = node.func if isinstance(node, ast.Call) else None
+    if isinstance(function, ast.Attribute) and function.attr == _REMOTE and isinstance(function.value, ast.Attribute):
+        yield function.value.attr
+
+
+def _owners(method: str, sources: Sources) -> set[str]:
+    """The classes of the program that have the method and run one at a time; none where that is not known."""
+    trees = [tree for _, tree in sources.user_trees()]
+    several = (node.arg in _SEVERAL for tree in trees for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    if any(several):
+        return set()
+    found: set[str] = set()
+    for node in (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+        if any(isinstance(each, ast.FunctionDef) and each.name == method for each in node.body):
+            found.add(node.name)
+        if any(isinstance(each, ast.AsyncFunctionDef) for each in node.body):
+            found.discard(node.name)
+    return found
+
+
+def _class_of(activity: Activity) -> str:
+    """The class whose method the actor runs: 'Player' of Player.match."""
+    own = user_stack(activity.stack)
+    return own[-1].function.rpartition(".")[0].rpartition(".")[2] if own else ""
