@@ -13,6 +13,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
+from hangdoc.diagnosis.blame.deleted_key import deleted_key
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
@@ -30,6 +31,7 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
@@ -288,12 +290,13 @@ def waiting_threads(
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that alone has not set its key in the store, went the way on which one is set, has not counted itself
-    where the last one sets it, alone comes to the line that sets one, or has not made the file that others poll for.
+    """A rank that alone has not set its key in the store, or has set it in another one; that went the way on which one
+    is set, has not counted itself where the last one sets it, alone comes to the line that sets one, or has not made
+    the file that others poll for.
     Before the graph, in which it waits like those that wait for the key, or for these."""
     case = inquiry.case
-    keys = key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or key_passed_by(case)
-    return keys or file_of_the_other_arm(case)
+    keys = (deleted_key, key_of_the_other_arm, unset_key, key_elsewhere, not_counted, key_passed_by)
+    return next((found for decide in keys if (found := decide(case)) is not None), None) or file_of_the_other_arm(case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
