@@ -31,10 +31,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.kept_lock import KeptLock, kept_lock
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
+from hangdoc.diagnosis.blame.left_meeting import LeftMeeting, left_meeting
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
     message_in_other_group,
@@ -337,9 +339,10 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
 
 
-def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
-    """A rank that took a lock file and left it. Before other roots: these are the ranks that try to take it."""
-    return left_lock(inquiry.case)
+def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | Blame[KeptLock] | Blame[LeftMeeting] | None:
+    """A rank that took a lock and left it, or is past a barrier between processes. Before other roots: these are the
+    ranks that try to take it, or wait there."""
+    return left_lock(inquiry.case) or kept_lock(inquiry.case) or left_meeting(inquiry.case)
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:

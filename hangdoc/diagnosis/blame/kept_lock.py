@@ -1,0 +1,49 @@
+"""A lock or semaphore that processes share, which a rank took and left its function without letting go.
+
+Example: ranks 0 and 2 wait in `self.places.acquire()`; rank 1 alone has run the `return` under `if part is None:` that
+stands between it and `self.places.release()` → rank 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.locks import ways_round_letting_go
+from hangdoc.model.kinds import Confidence, WaitReason
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import ranks_text
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLock(Explanation):
+    """The culprits alone have run the line that leads round letting go what all take at one line."""
+
+    trying: tuple[int, ...]
+    taken_at: Frame
+    left_at: Frame
+    test: Condition
+
+
+def kept_lock(case: Case) -> Blame[KeptLock] | None:
+    """The blame of those ranks; None where the counters do not tell who has run such a line, or all have."""
+    trying = tuple(r for r in sorted(case.seen) if case.activities[r].reason == WaitReason.SHARED_LOCK)
+    places = {next(iter(user_stack(case.activities[rank].stack)), None) for rank in trying}
+    lines = {(frame.file, frame.line): frame for frame in places if frame is not None}
+    if len(lines) != 1 or None in places:
+        return None
+    (taken_at,) = lines.values()
+    for line, guard in ways_round_letting_go(taken_at, case.sources):
+        ran = {rank: case.ran.has(rank, taken_at.file, line) for rank in sorted(case.seen)}
+        mine = tuple(rank for rank, has in ran.items() if has)
+        if not mine or len(mine) == len(ran):
+            continue
+        left_at = Frame(taken_at.file, line, taken_at.function)
+        found = KeptLock(trying, taken_at, left_at, Condition(guard.condition, taken_at.file, guard.line))
+        how = Confidence.POSSIBLE if None in ran.values() else Confidence.LIKELY
+        sure = f"{ranks_text(mine)} alone ran the line that goes round letting it go"
+        return Blame(found, mine, proved=True, confidence=how, sure=sure)
+    return None
