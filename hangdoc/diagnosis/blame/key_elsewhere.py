@@ -61,12 +61,15 @@ def key_elsewhere(case: Case) -> Blame[KeyElsewhere] | None:
     makers = _makers(case)
     own = [(lines, ranks) for lines in makers.values() if (ranks := _ran_by_few(case, lines, waiting))]
     odd = tuple(rank for rank in waiting if missed and all(rank in pair for pair in missed))
-    sides = {ranks for _, ranks in own if all(len({*pair} & {*ranks}) == 1 for pair in missed)}
+    inside = _within_process(case, waiting)
+    own += [(makers[name], inside) for name in names("store_of_process") if name in makers and inside]
+    alone = {ranks for _, ranks in own}
+    sides = {ranks for ranks in alone if all(len({*pair} & {*ranks}) == 1 for pair in missed)}
     if len(odd) != 1 and len(sides) != 1:
         return _any_of_two(waiting, set_at, odd)
     culprits = odd if len(odd) == 1 else next(iter(sides))
-    alone = [lines for lines, ranks in own if ranks == culprits]
-    made_at = tuple(at for lines in alone or makers.values() for at in lines)
+    theirs = [lines for lines, ranks in own if ranks == culprits]
+    made_at = tuple(dict.fromkeys(at for lines in theirs or makers.values() for at in lines))
     others = tuple(rank for rank in waiting if rank not in culprits)
     sure = f"{ranks_text(culprits)} and {ranks_text(others)} wait for keys that the other side has set"
     found = KeyElsewhere(waiting, set_at, made_at)
@@ -199,3 +202,14 @@ def _ran_by_few(case: Case, lines: list[Frame], ranks: tuple[int, ...]) -> tuple
     mine = tuple(rank for rank, ran in known.items() if True in ran)
     unknown = any(None in ran for rank, ran in known.items() if rank not in mine)
     return mine if not unknown and 2 * len(mine) < len(ranks) else ()
+
+
+def _within_process(case: Case, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks that wait in a lock of their own process, not at a connection or a file, where they are the fewer: a
+    HashStore is nobody else's."""
+    mine = []
+    for rank in ranks:
+        process = case.ranks[rank].process
+        main = process.last.main if process is not None and process.last is not None else None
+        mine += [rank] if main is not None and "futex" in (main.wchan or "") else []
+    return tuple(mine) if 2 * len(mine) < len(ranks) else ()

@@ -212,19 +212,19 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 def kept_by_a_rank(case: Case, blame: Blame[KeptLock]) -> Finding:
     """HD504: a rank took a lock that processes share, and a way out of its function led round letting it go."""
     found, culprits = blame.found, blame.culprits
+    known = culprits != found.trying
+    took: Message = Ranks(culprits) if known else "one of them"
+    been: Message = [", and ", took, f" alone {'has' if len(culprits) == 1 else 'have'} been there"] if known else ""
     return Finding(
         "HD504",
         sentence(
             [
                 [Does(found.trying, "waits", "wait"), " at ", _at(found.taken_at), " for a lock or semaphore that "],
-                ["processes share; ", Ranks(culprits), " took it and did not let it go"],
+                ["processes share; ", took, " took it and did not let it go"],
             ],
             where_they_wait(case, tuple(rank for rank in others_of(case, blame) if rank not in found.trying)),
         ),
-        [
-            [found.test, " leads out at ", line_of(found.left_at), " before it is let go, and ", Ranks(culprits)],
-            f" alone {'has' if len(culprits) == 1 else 'have'} been there",
-        ],
+        [found.test, " leads out at ", line_of(found.left_at), " before it is let go", been],
         "take such locks with `with`, or let them go in `finally`, so that every way out lets them go",
         decided_at=found.test,
     )
