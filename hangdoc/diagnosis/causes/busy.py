@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
-from hangdoc.diagnosis.causes.polled import made_elsewhere
+from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
@@ -186,6 +186,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
     made, deciding = made_elsewhere(case.sources, first.stack) or (None, [])
+    named = named_by_itself(case, asleep)
     ends: Message = ["whether that is made, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
     return Finding(
         "HD508",
@@ -194,9 +195,10 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
             _polls(case, first) or "if it polls, the condition it waits for has not come",
             ends if deciding else "",
+            ["what it looks for is named by ", named, ", which every rank takes for itself"] if named else "",
         ),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
-        decided_at=deciding[-1] if deciding else None,
+        decided_at=deciding[-1] if deciding else named,
     )
 
 

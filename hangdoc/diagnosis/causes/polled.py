@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ
+from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name
@@ -49,3 +52,18 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     if not found and len(looped) == 1:
         found = {at: loops for at, loops in looped.items() if loops}
     return next(iter(found.items())) if len(found) == 1 else None
+
+
+def named_by_itself(case: Case, ranks: tuple[int, ...]) -> Condition | None:
+    """What makes the path that these ranks poll for each process's own, where all others have left that line behind, so
+    that theirs was there; None where the source shows none.
+
+    Example: `stamp = time.strftime("%H%M%S")` of `self.done = root / stamp / "DONE"`.
+    """
+    first = case.activities[ranks[0]]
+    others = [rank for rank in case.activities if rank not in ranks]
+    own = own_name_polled(case.sources, first.where) if first.where is not None and not case.hidden else None
+    if own is None or not others:
+        return None
+    past = [is_past(case.sources, case.activities[rank].stack, first.stack) for rank in others]
+    return Condition(own.text, own.at.file, own.line) if all(each == "certainly" for each in past) else None
