@@ -19,6 +19,7 @@ from hangdoc.diagnosis.blame.divergences import (
     decide,
 )
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
+from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
@@ -345,6 +346,11 @@ def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | Blame[KeptLock] | Bl
     return left_lock(inquiry.case) or kept_lock(inquiry.case) or left_meeting(inquiry.case)
 
 
+def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:
+    """A pool whose workers end at once. Before other roots: that rank is one, and seems to work."""
+    return failing_pool(inquiry.case)
+
+
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
@@ -409,6 +415,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_on_a_device,
     cut_off,
     lock_left_behind,
+    pool_that_fails,
     waiting_roots,
     threads_on_one_group,
     call_left_out,
