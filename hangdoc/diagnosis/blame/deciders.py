@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.awaited_client import without_servers
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
@@ -38,6 +39,7 @@ from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.left_meeting import LeftMeeting, left_meeting
+from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
     message_in_other_group,
@@ -299,7 +301,11 @@ def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     Before the graph, in which it waits like those that wait for the key, or for these."""
     case = inquiry.case
     keys = (deleted_key, key_of_the_other_arm, unset_key, key_elsewhere, not_counted, key_passed_by)
-    return next((found for decide in keys if (found := decide(case)) is not None), None) or file_of_the_other_arm(case)
+    return (
+        next((found for decide in keys if (found := decide(case)) is not None), None)
+        or file_of_the_other_arm(case)
+        or left_turn(case)
+    )
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -356,7 +362,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     case = inquiry.case
     if not case.graph.roots:
         return None
-    roots = _seen_roots(case)
+    roots = without_servers(case, _seen_roots(case))
     if not roots:
         # Dumps show all waits of the ranks that are here: where all end at hidden ones, one of these is to blame.
         unseen = case.graph.roots & case.hidden if case.job.mode == "dump" else ()
