@@ -33,12 +33,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
-from hangdoc.diagnosis.blame.kept_lock import KeptLock, kept_lock
+from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
-from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
-from hangdoc.diagnosis.blame.left_meeting import LeftMeeting, left_meeting
+from hangdoc.diagnosis.blame.left_lock import left_lock
+from hangdoc.diagnosis.blame.left_meeting import left_meeting
 from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
@@ -67,6 +67,7 @@ from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
+from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
@@ -346,10 +347,11 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
 
 
-def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | Blame[KeptLock] | Blame[LeftMeeting] | None:
+def lock_left_behind(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that took a lock and left it, or is past a barrier between processes. Before other roots: these are the
     ranks that try to take it, or wait there."""
-    return left_lock(inquiry.case) or kept_lock(inquiry.case) or left_meeting(inquiry.case)
+    case = inquiry.case
+    return left_lock(case) or store_lock(case) or kept_lock(case) or left_meeting(case)
 
 
 def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:
