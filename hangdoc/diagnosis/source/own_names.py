@@ -10,6 +10,7 @@ import ast
 from collections import deque
 
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
@@ -38,9 +39,18 @@ def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
             if setting.value is None:
                 continue
             if any(_is_own(node) for node in ast.walk(setting.value)):
-                return setting
+                return setting if _is_for_all(setting) else None
             steps.extend((setting.at, each) for each in _parts(setting.value))
     return None
+
+
+def _is_for_all(setting: Setting) -> bool:
+    """False for what one rank may choose for all: under a condition, or in a list, as a broadcast needs one.
+
+    Example: `shared = [mkdtemp() if rank == 0 else None] ⏎ dist.broadcast_object_list(shared)` → False.
+    """
+    chosen = setting.value is None or any(isinstance(n, ast.IfExp | ast.List) for n in ast.walk(setting.value))
+    return not chosen and not any(guard.kind in CONDITIONS for guard in guards(setting.at.tree, setting.line))
 
 
 def _parts(expression: ast.expr) -> list[ast.expr]:
