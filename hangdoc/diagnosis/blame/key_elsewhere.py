@@ -58,6 +58,8 @@ def key_elsewhere(case: Case) -> Blame[KeyElsewhere] | None:
     if not all(_has_set(case, rank, set_at) and _awaits_others(case, rank, waiting) for rank in waiting):
         return None
     missed = {(rank, of) for rank in waiting for of in _missed(case, rank, waiting)}
+    if not missed and set(waiting) != set(case.ranks):
+        return None  # the key of a rank that is still to come may be what they wait for
     makers = _makers(case)
     own = [(lines, ranks) for lines in makers.values() if (ranks := _ran_by_few(case, lines, waiting))]
     odd = tuple(rank for rank in waiting if missed and all(rank in pair for pair in missed))
