@@ -35,7 +35,7 @@ from hangdoc.diagnosis.state.held_locks import (
 )
 from hangdoc.diagnosis.state.process import blocking_thread, kind_mark
 from hangdoc.diagnosis.state.rounds import GoingRound, going_round
-from hangdoc.diagnosis.state.store_keys import setters
+from hangdoc.diagnosis.state.store_keys import setters, with_store_waits
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.state.wait_graph import Graph, build
@@ -168,6 +168,7 @@ class Case:
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         found = {rank: self._in_its_message(self._in_remote_call(a)) for rank, a in found.items()}
+        found = with_store_waits(found)
         found = {r: replace(a, moving=True) if self.going_round(a) is not None else a for r, a in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}

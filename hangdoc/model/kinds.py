@@ -73,6 +73,8 @@ class WaitReason(Word):
     """The result of a task or an actor of Ray's, which a scheduler of its own places in another process."""
     POOL = "pool"
     """A result of multiprocessing's Pool."""
+    SIGNAL = "signal"
+    """A signal: signal.sigwait() and its like, signal.pause()."""
     DESTROY_GROUP = "destroy-group"
     """destroy_process_group."""
     RENDEZVOUS = "rendezvous"

@@ -6,21 +6,25 @@ repairs are broken by a rank guard, then by the ranks' own history; a tie that r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.async_server import async_server
+from hangdoc.diagnosis.blame.awaited_client import without_servers
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.call_before_message import call_before_message
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
+from hangdoc.diagnosis.blame.deleted_key import deleted_key
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
 )
 from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
+from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
@@ -33,9 +37,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.kept_lock import kept_lock
+from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
-from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
+from hangdoc.diagnosis.blame.left_lock import left_lock
+from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
     message_in_other_group,
@@ -66,6 +73,7 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
+from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
 from hangdoc.diagnosis.blame.unreported import Unreported, unreported
@@ -300,14 +308,27 @@ def waiting_threads(
     return servers or ended_task(case) or thread_wait(case)
 
 
+_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
+    deleted_key,
+    key_of_the_other_arm,
+    unset_key,
+    key_elsewhere,
+    not_counted,
+    key_passed_by,
+    file_of_the_other_arm,
+    left_turn,
+    passed_meeting,
+    unset_by_the_other_arm,
+    left_handover,
+)
+
+
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that alone has not set its key in the store, went the way on which one is set, has not counted itself
-    where the last one sets it, alone comes to the line that sets one, or has not made the file that others poll for;
-    or that is past what ranks share as processes. Before the graph, in which it waits like those that wait for it."""
-    case = inquiry.case
-    keys = key_of_the_other_arm(case) or unset_key(case) or not_counted(case) or key_passed_by(case)
-    shared = passed_meeting(case) or unset_by_the_other_arm(case) or left_handover(case)
-    return keys or file_of_the_other_arm(case) or shared
+    """A rank that alone has not set its key in the store, or has set it in another one; that went the way on which one
+    is set, has not counted itself where the last one sets it, alone comes to the line that sets one, or has not made
+    the file that others poll for; or that is past what ranks share as processes. Before the graph, in which it waits
+    like those that wait for it."""
+    return next((found for decide in _LEFT_OUT if (found := decide(inquiry.case)) is not None), None)
 
 
 def left_out_for_launcher(inquiry: Inquiry) -> Blame[Unreported] | None:
@@ -355,9 +376,15 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
 
 
-def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
-    """A rank that took a lock file and left it. Before other roots: these are the ranks that try to take it."""
-    return left_lock(inquiry.case)
+def lock_left_behind(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that took a lock and left it. Before other roots: these are the ranks that try to take it."""
+    case = inquiry.case
+    return left_lock(case) or store_lock(case) or kept_lock(case)
+
+
+def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:
+    """A pool whose workers end at once. Before other roots: that rank is one, and seems to work."""
+    return failing_pool(inquiry.case)
 
 
 def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
@@ -370,7 +397,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     case = inquiry.case
     if not case.graph.roots:
         return None
-    roots = _seen_roots(case)
+    roots = without_servers(case, _seen_roots(case))
     if not roots:
         # Dumps show all waits of the ranks that are here: where all end at hidden ones, one of these is to blame.
         unseen = case.graph.roots & case.hidden if case.job.mode == "dump" else ()
@@ -432,6 +459,7 @@ DECIDERS: tuple[Decider, ...] = (
     cut_off,
     lock_left_behind,
     left_out_by_one,
+    pool_that_fails,
     waiting_roots,
     threads_on_one_group,
     call_left_out,

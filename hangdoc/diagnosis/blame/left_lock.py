@@ -37,7 +37,7 @@ def left_lock(case: Case) -> Blame[LeftLock] | None:
     trying = tuple(sorted(case.graph.roots & case.seen))
     if not trying or any(not _tries(case, rank) for rank in trying):
         return None
-    past = tuple(rank for rank in sorted(case.seen - set(trying)) if _passed(case, rank, trying))
+    past = tuple(rank for rank in sorted(case.seen - set(trying)) if has_passed(case, rank, trying))
     if not past:
         return None
     first, way = past[0], user_stack(case.activities[trying[0]].stack)
@@ -79,7 +79,7 @@ def _tries(case: Case, rank: int) -> bool:
     return activity.kind == ActivityKind.SLEEPING and tries_for_new_file(activity.stack, case.sources)
 
 
-def _passed(case: Case, rank: int, trying: tuple[int, ...]) -> bool:
+def has_passed(case: Case, rank: int, trying: tuple[int, ...]) -> bool:
     """True if the rank has come back from where those are that try.
 
     In a loop that both are in the rank must be ahead, not a round behind: it waits in a call that these are not in.

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.blame.unset_key import other_arm
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
-from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
@@ -29,7 +29,6 @@ from hangdoc.model.wording import ranks_text
 
 _POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
 _SIGNALLED = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
-_AT_AN_END = COMMUNICATING | GONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +137,10 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
     polled = not _meets_processes(case, waiting[0])
     if polled and (len(others) >= len(waiting) or not _adds_its_part(case.sources, stack)):
         return None
-    for rank in others:
-        there = case.activities[rank]
-        if there.kind not in _AT_AN_END or (there.stack and not is_past(case.sources, there.stack, stack)):
-            return None
+    if not polled and any(_has_children(case, rank) for rank in waiting):
+        return None  # with these it may meet there
+    if not all(_is_past(case, rank, waiting[0]) for rank in others):
+        return None
     few, many = sorted((others, waiting), key=len)
     even = len(few) == len(many)
     there_and_not = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there, and {ranks_text(others)}"
@@ -153,6 +152,22 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
         confidence=Confidence.POSSIBLE if even else Confidence.LIKELY,
         sure=f"{there_and_not} did not come",
     )
+
+
+def _has_children(case: Case, rank: int) -> bool:
+    process = case.ranks[rank].process
+    return process is not None and any(child.last is not None for child in process.children)
+
+
+def _is_past(case: Case, rank: int, waiting: int) -> bool:
+    """True if the rank has ended, or waits in a call behind the line at which the other one waits; where both are in
+    one loop, for that one."""
+    mine, theirs = case.activities[rank], case.activities[waiting]
+    if mine.kind not in COMMUNICATING:
+        return mine.kind in GONE
+    past = is_past(case.sources, mine.stack, theirs.stack)
+    ahead = waiting in case.graph.on(rank)
+    return past == "certainly" or (ahead and (past == "perhaps" or in_one_loop(case.sources, mine.stack, theirs.stack)))
 
 
 def _adds_its_part(sources: Sources, stack: Stack) -> bool:

@@ -72,31 +72,31 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
     if case.job.store is None or not waiting:
         return None
-    known = any(_awaited(case, rank) for rank in waiting)
+    known = any(awaited_keys(case, rank) for rank in waiting)
     there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case, waiting)
     series = _left_out_of_series(case, waiting, there, missing) if known else None
     if series is not None:
         return series
-    asked = {rank: set(missing).intersection(_awaited(case, rank) if known else missing) for rank in waiting}
+    asked = {rank: set(missing).intersection(awaited_keys(case, rank) if known else missing) for rank in waiting}
     every = set().union(*asked.values())
-    owners = {key: rank for key in every if (rank := _number(key)) is not None and rank in case.seen}
-    if len({_stem(key) for key in every}) != 1 or owners.keys() != every:
+    owners = {key: rank for key in every if (rank := number_of(key)) is not None and rank in case.seen}
+    if len({stem_of(key) for key in every}) != 1 or owners.keys() != every:
         return None
-    alike = tuple(sorted(key for key in there if _stem(key) == _stem(next(iter(every)))))
+    alike = tuple(sorted(key for key in there if stem_of(key) == stem_of(next(iter(every)))))
     # A key that only its own rank waits for is set by another: `store.get(f"task/{rank}")`.
     culprits = tuple(sorted({r for key, r in owners.items() if any(key in asked[w] for w in waiting if w != r)}))
-    numbers = {_number(key) for key in (*alike, *every)}
-    set_at = _own_setting(case.sources)
+    numbers = {number_of(key) for key in (*alike, *every)}
+    set_at = own_setting(case.sources)
     if not alike or not culprits or not numbers <= set(case.ranks) or set_at is None:
         return None
-    if not _is_by_rank(case.sources, set_at):
+    if not is_by_rank(case.sources, set_at):
         return None
     if any(not is_past_setting(case.activities[rank], case.sources) for rank in culprits):
         return None
     left_out = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
     sure = f"the store has keys of this name for other ranks, and none for {ranks_text(culprits)}"
     whole = numbers >= set(case.ranks) - set(waiting)
-    if _deletes_keys(case.sources):
+    if deletes_keys(case.sources):
         sure += ", unless it was deleted"
         whole = False
     how = Confidence.LIKELY if whole and 2 * len(culprits) < len(case.ranks) else Confidence.POSSIBLE
@@ -113,13 +113,13 @@ def _left_out_of_series(
     Example: rank 0 waits in a barrier, all others for weights/3, and the store has weights/2 and weights/4 → rank 0.
     """
     setters = tuple(sorted(set(case.ranks) - set(waiting)))
-    awaited = {key for rank in waiting for key in _awaited(case, rank)}
-    number = _number(next(iter(awaited))) if len(awaited) == 1 and awaited == set(missing) else None
-    set_at = _own_setting(case.sources)
-    if number is None or len(setters) != 1 or set_at is None or _deletes_keys(case.sources):
+    awaited = {key for rank in waiting for key in awaited_keys(case, rank)}
+    number = number_of(next(iter(awaited))) if len(awaited) == 1 and awaited == set(missing) else None
+    set_at = own_setting(case.sources)
+    if number is None or len(setters) != 1 or set_at is None or deletes_keys(case.sources):
         return None
-    alike = tuple(sorted(key for key in there if _stem(key) == _stem(missing[0])))
-    later = [key for key in alike if (_number(key) or 0) > number]
+    alike = tuple(sorted(key for key in there if stem_of(key) == stem_of(missing[0])))
+    later = [key for key in alike if (number_of(key) or 0) > number]
     if not later or not is_past_setting(case.activities[setters[0]], case.sources):
         return None
     found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
@@ -149,7 +149,7 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
     )
     if found is None:
         return None
-    awaited = {key for rank in waiting for key in _awaited(case, rank)}
+    awaited = {key for rank in waiting for key in awaited_keys(case, rank)}
     explained = KeyOfTheOtherArm(next(iter(awaited)) if len(awaited) == 1 else "", waiting, *found)
     sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
     return Blame(explained, others, proved=True, confidence=Confidence.LIKELY, sure=sure)
@@ -190,7 +190,7 @@ def line_that_sets(sources: Sources, file: str, node: ast.AST, sets: Lines, deep
     return None
 
 
-def _is_by_rank(sources: Sources, setting: Frame) -> bool:
+def is_by_rank(sources: Sources, setting: Frame) -> bool:
     """True if the key that is set at that line is put together with the rank: `store.set("done/" + self.rank, …)`.
 
     A literal of the source is masked, with all that is put into it, and may hold the rank.
@@ -212,7 +212,8 @@ def _names_the_rank(sources: Sources, at: Place, key: ast.expr, deep: int) -> bo
     return any(_names_the_rank(sources, s.at, s.value, deep - 1) for s in steps if s.value is not None)
 
 
-def _awaited(case: Case, rank: int) -> list[str]:
+def awaited_keys(case: Case, rank: int) -> list[str]:
+    """The keys that the rank waits for; [] without a probe."""
     journal = case.ranks[rank].journal
     return [key for wait in journal.store_waits for key in wait.keys] if journal is not None else []
 
@@ -226,12 +227,12 @@ def _one_incomplete(case: Case, waiting: tuple[int, ...]) -> tuple[tuple[str, ..
     keys = case.job.store.keys if case.job.store is not None else ()
     ranks, families = set(case.ranks), dict[str, set[int]]()
     for key in keys if len(keys) < _ALL_KEYS else ():
-        number = _number(key)
+        number = number_of(key)
         if number is not None and not pattern("own_store_key").search(key):
-            families.setdefault(_stem(key), set()).add(number)
+            families.setdefault(stem_of(key), set()).add(number)
     complete = {_ANY_NUMBER.sub("0", stem) for stem, numbers in families.items() if numbers == ranks}
     found = [stem for stem, numbers in families.items() if numbers < ranks and _ANY_NUMBER.sub("0", stem) in complete]
-    if not found and all(_awaits_those_of_all(case, rank) for rank in waiting):
+    if not found and all(awaits_those_of_all(case, rank) for rank in waiting):
         found = [stem for stem, numbers in families.items() if set(waiting) <= numbers < ranks]
     if len(found) != 1:
         return (), ()
@@ -239,7 +240,7 @@ def _one_incomplete(case: Case, waiting: tuple[int, ...]) -> tuple[tuple[str, ..
     return tuple(f"{found[0]}{rank}" for rank in sorted(there)), tuple(f"{found[0]}{r}" for r in sorted(ranks - there))
 
 
-def _awaits_those_of_all(case: Case, rank: int) -> bool:
+def awaits_those_of_all(case: Case, rank: int) -> bool:
     """True if the keys that the rank's line waits for are put together in a loop over the ranks.
 
     Example: `keys = [f"agent/{r}" for r in ranks if r != self.rank]` and `store.wait(keys)`.
@@ -257,17 +258,18 @@ def _awaits_those_of_all(case: Case, rank: int) -> bool:
     return any(_is_over_ranks(part.target, part.iter) for part in parts)
 
 
-def _stem(key: str) -> str:
+def stem_of(key: str) -> str:
+    """The key without the number at its end: shards/0/ of shards/0/3."""
     return _NUMBER.sub("", key)
 
 
-def _number(key: str) -> int | None:
+def number_of(key: str) -> int | None:
     """The rank that a key may belong to: 3 of shards/0/3."""
     number = _NUMBER.search(key)
     return int(number[0]) if number is not None and len(number[0]) < _LONGEST_NUMBER else None
 
 
-def _own_setting(sources: Sources) -> Frame | None:
+def own_setting(sources: Sources) -> Frame | None:
     """The only line that sets keys whose names are put together, where every rank sets its own there.
 
     In a loop over ranks one sets the keys of all: `for r in range(world): ⏎ store.set(f"go/{r}", "1")`.
@@ -286,8 +288,9 @@ def _own_setting(sources: Sources) -> Frame | None:
     return None if any(_goes_over_ranks(tree, line) for tree, line in called) else only
 
 
-def _deletes_keys(sources: Sources) -> bool:
-    return any(calls_of(tree, "delete_key") for _, tree in sources.user_trees())
+def deletes_keys(sources: Sources) -> bool:
+    """True if the program takes keys out of a store."""
+    return any(calls_of(tree, name) for _, tree in sources.user_trees() for name in names("deletes_key"))
 
 
 def _goes_over_ranks(tree: ast.AST, line: int) -> bool:

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
-from hangdoc.diagnosis.causes.polled import made_elsewhere
+from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
@@ -91,6 +91,15 @@ _NEVER_STOPPED = OutsideWords(
     "set the event in `finally`, or where the program ends, whatever happens; or make the thread a daemon",
 )
 
+_SIGNAL = OutsideWords(
+    "HD508",
+    "{text}",
+    "the process that was to send the signal has sent none, has sent it to others, or sent it before this one was "
+    "ready for it: nobody keeps a signal for a process that is not listed, or not yet there",
+    "tell it by something that stays (a file, a store key, a collective), or send the signal when all have said that "
+    "they wait, and give the wait a timeout (signal.sigtimedwait)",
+)
+
 _QUEUE = OutsideWords(
     "HD507",
     "{text}",
@@ -107,6 +116,9 @@ _TASK = OutsideWords(
     "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`), give up actors that are "
     "done, and give ray.get() a timeout",
 )
+
+_BY_REASON = {WaitReason.QUEUE: _QUEUE, WaitReason.TASK: _TASK, WaitReason.SIGNAL: _SIGNAL}
+"""What the reason of a wait tells beyond its kind."""
 
 _ANSWERED = OutsideWords(
     "HD507",
@@ -179,6 +191,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
     made, deciding = made_elsewhere(case.sources, first.stack) or (None, [])
+    named = named_by_itself(case, asleep)
     ends: Message = ["whether that is made, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
     return Finding(
         "HD508",
@@ -187,9 +200,10 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
             _polls(case, first) or "if it polls, the condition it waits for has not come",
             ends if deciding else "",
+            ["what it looks for is named by ", named, ", which every rank takes for itself"] if named else "",
         ),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
-        decided_at=deciding[-1] if deciding else None,
+        decided_at=deciding[-1] if deciding else named,
     )
 
 
@@ -210,8 +224,9 @@ _LOST_TASK = OutsideWords(
 )
 
 
-def _polls(case: Case, activity: Activity) -> Message:
-    """The loop around the sleep and the conditions between them; '' where there is no loop in the function."""
+def _polls(case: Case, activity: Activity, does: str = "polls") -> Message:
+    """The loop around the sleep, or the wait for a connection, and the conditions between them; '' where there is no
+    loop in the function."""
     where = activity.where
     tree = case.sources.function(where.file, where.line) if where is not None else None
     around = guards(tree, where.line) if tree is not None and where is not None else []
@@ -221,7 +236,7 @@ def _polls(case: Case, activity: Activity) -> Message:
     loop, *inner = around[at:]
     by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
     every_time: Message = [", and passes ", Joined(by[-2:], " and "), " every time"] if by else ""
-    return ["it polls in ", _quoted(where, loop), ", which has not ended", every_time]
+    return [f"it {does} in ", _quoted(where, loop), ", which has not ended", every_time]
 
 
 def _quoted(where: Frame, guard: Guard) -> Message:
@@ -277,6 +292,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     if child is not None and not mended and known.code in ("HD503", "HD509"):
         waits, mended = fix_for_child(case, child)
         why = joined(why, waits)
+    process = case.ranks[rank].process
+    if process is not None and any(file.operation in names("accept", of="kernel") for file in process.blocking_files):
+        why = joined(why, _polls(case, activity, "takes connections"))
     return Finding(
         known.code,
         sentence(*_what_it_does(case, rank, same, known, chain), _waiting(case, blame)),
@@ -289,7 +307,7 @@ def _row(case: Case, rank: int) -> OutsideWords | None:
     """The sentences for what the rank itself does; None for a wait without a name."""
     activity, process = case.activities[rank], case.ranks[rank].process
     known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else OUTSIDE.get(activity.kind)
-    known = _QUEUE if activity.reason == WaitReason.QUEUE else _TASK if activity.reason == WaitReason.TASK else known
+    known = _BY_REASON.get(activity.reason, known) if activity.reason is not None else known
     if cannot_be_answered(case, rank):
         known = replace(_UNANSWERABLE, why=_UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):

@@ -4,7 +4,8 @@ The first of these that tells one:
 
 1. what ended the thread or the child that was to end the wait               ``ended_helpers``
 2. what would end it, and what decides whether that is done                  ``ending_calls``
-3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
+3. of a signal: what decides whom it is sent
+   of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
@@ -58,7 +59,12 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or left_by_culprits(case, blame)
         )
     if isinstance(found, WaitCycle) and found.lock_holders:
-        return _let_go(case, found) or left_by_culprits(case, blame) or _waits_inside(case, found)
+        return (
+            _let_go(case, found)
+            or left_by_culprits(case, blame)
+            or _waits_inside(case, found)
+            or passed_on_its_way(case, blame)
+        )
     if not isinstance(found, OutsideWait):
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
@@ -67,7 +73,8 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     if any(conditions_in(told)):
         return told
     found_there = (
-        _key_set_by(case, culprits[0])
+        _signal_sent_by(case, culprits[0])
+        or _key_set_by(case, culprits[0])
         or _kept_by_a_taker(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
@@ -130,6 +137,22 @@ def _ends_itself(case: Case, rank: int) -> Message:
         return ""
     ((at, deciding),) = found
     return ["a worker may have ended itself at ", line_of(at), ", which depends on ", Joined(deciding, " and ")]
+
+
+def _signal_sent_by(case: Case, rank: int) -> Message:
+    """What decides to whom the signal is sent that the rank waits for: the loop and the conditions around the only line
+    that sends one.
+
+    Example: `for pid in self.listed(): ⏎ os.kill(pid, signal.SIGUSR1)` → the loop.
+    """
+    calls = case.sources.user_calls(*names("sends_signal"))
+    ends = {Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>")) for each in calls}
+    if case.activities[rank].reason != WaitReason.SIGNAL or len(ends) != 1:
+        return ""
+    (at,) = ends
+    stack = case.activities[rank].stack
+    deciding = [*loops_of_call(case.sources, at, stack), *conditions_of_call(case.sources, at, stack)]
+    return ["whom a signal is sent at ", line_of(at), " depends on ", Joined(deciding, " and ")] if deciding else ""
 
 
 def _key_set_by(case: Case, rank: int) -> Message:

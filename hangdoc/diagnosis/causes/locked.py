@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.kept_lock import KeptLock
 from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
 from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, doing, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
@@ -256,6 +257,28 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         joined(why, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
+    )
+
+
+@cause("HD504", explains=KeptLock, order=355)
+def kept_by_a_rank(case: Case, blame: Blame[KeptLock]) -> Finding:
+    """HD504: a rank took a lock that processes share, and a way out of its function led round letting it go."""
+    found, culprits = blame.found, blame.culprits
+    known = culprits != found.trying
+    took: Message = Ranks(culprits) if known else "one of them"
+    been: Message = [", and ", took, f" alone {'has' if len(culprits) == 1 else 'have'} been there"] if known else ""
+    return Finding(
+        "HD504",
+        sentence(
+            [
+                [Does(found.trying, "waits", "wait"), " at ", _at(found.taken_at), " for a lock or semaphore that "],
+                ["processes share; ", took, " took it and did not let it go"],
+            ],
+            where_they_wait(case, tuple(rank for rank in others_of(case, blame) if rank not in found.trying)),
+        ),
+        [found.test, " leads out at ", line_of(found.left_at), " before it is let go", been],
+        "take such locks with `with`, or let them go in `finally`, so that every way out lets them go",
+        decided_at=found.test,
     )
 
 

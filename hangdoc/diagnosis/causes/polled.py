@@ -5,7 +5,13 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name
@@ -49,3 +55,25 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     if not found and len(looped) == 1:
         found = {at: loops for at, loops in looped.items() if loops}
     return next(iter(found.items())) if len(found) == 1 else None
+
+
+def named_by_itself(case: Case, ranks: tuple[int, ...]) -> Condition | None:
+    """What makes the path that these ranks poll for each process's own, where all others have left that line behind, so
+    that theirs was there; None where the source shows none.
+
+    Example: `stamp = time.strftime("%H%M%S")` of `self.done = root / stamp / "DONE"`.
+    """
+    first = case.activities[ranks[0]]
+    others = [rank for rank in case.activities if rank not in ranks]
+    own = own_name_polled(case.sources, first.where) if first.where is not None and not case.hidden else None
+    if own is None or not others or _is_on_some(case, first.stack):
+        return None
+    past = [is_past(case.sources, case.activities[rank].stack, first.stack) for rank in others]
+    return Condition(own.text, own.at.file, own.line) if all(each == "certainly" for each in past) else None
+
+
+def _is_on_some(case: Case, stack: Stack) -> bool:
+    """True if a condition on the rank leads to where the stack polls, so that others may have gone round it."""
+    trees = [(frame, case.sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
+    around = [guard for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)]
+    return any(guard.kind in CONDITIONS and any(map(is_rank_name, guard.names)) for guard in around)

@@ -224,6 +224,8 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
             return found
     if channel.startswith(names("sleep", of="kernel")):
         return Wait(ActivityKind.SLEEPING, "in time.sleep or a polling loop")
+    if channel.startswith(names("signal", of="kernel")):
+        return Wait(ActivityKind.IO, "waiting for a signal", WaitReason.SIGNAL)
     if channel.startswith(names("file_lock", of="kernel")):
         return Wait(ActivityKind.FILE_LOCK, "waiting for a file lock")
     if channel.startswith((*names("pipe", of="kernel"), *names("pipe_open", of="kernel"))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
@@ -11,10 +12,25 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, WaitReason
 from hangdoc.model.process import Frame
 
 _HELD = COMMUNICATING | GONE | {ActivityKind.STOPPED, ActivityKind.NOT_VISIBLE}
+
+
+def with_store_waits(activities: Mapping[int, Activity]) -> dict[int, Activity]:
+    """``activities``; a native wait without a name is one for a store key where other ranks wait for one at that line.
+
+    A HashStore waits in another way than a TCPStore. Example: ranks 0 and 1 are in `self.store.wait(keys)` at line 44,
+    and rank 2 is blocked in native code at that line → rank 2 as well.
+    """
+    known = {(a.where.file, a.where.line): a for a in activities.values() if a.where and waits_for_a_key(a)}
+    found = dict(activities)
+    for rank, activity in activities.items():
+        like = known.get((activity.where.file, activity.where.line)) if activity.where is not None else None
+        if like is not None and activity.reason == WaitReason.UNKNOWN:
+            found[rank] = replace(activity, kind=like.kind, text=like.text, reason=None)
+    return found
 
 
 def free_ranks(activities: Mapping[int, Activity]) -> tuple[int, ...]:
