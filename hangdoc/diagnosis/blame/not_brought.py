@@ -20,9 +20,10 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -171,7 +172,13 @@ def _frame_of(call: UserCall) -> Frame:
 
 
 def _leads_past(sources: Sources, left: LeftBehind, places: tuple[Frame, ...]) -> bool:
-    """True if the condition is in the function of such a line, or in one that calls this function."""
+    """True if the condition is in the function of such a line, or in one that calls this function; False for a handler
+    of exceptions after which it tries again."""
+    around = sources.function(left.file, left.line)
+    tried = [n for n in ast.walk(around) if isinstance(n, ast.Try)] if around is not None else []
+    tried = [n for n in tried if any(holds(handler, left.line) for handler in n.handlers)]
+    if around is not None and not left.jumps and any(tries_again(around, each.lineno) for each in tried):
+        return False
     if any((left.file, left.function) == (at.file, at.function) for at in places):
         return True
     tree = sources.function(left.file, left.line)

@@ -67,6 +67,7 @@ def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
     deciding = conditions_of_call(case.sources, met, stack) if met is not None else []
     if not deciding and met is not None and not found.polled:
         deciding = conditions_of_call(case.sources, met, stack, ("loop",))
+    past = ways_past(case.sources, met)[-_MOST_WAYS:] if met is not None and not deciding else []
     place = "loop that waits for all" if found.polled else "barrier between processes"
     waits = ("polls", "poll") if found.polled else ("waits", "wait")
     return Finding(
@@ -82,10 +83,11 @@ def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
             "it ends when every rank has done its part there, and it is none of the job's groups: no collective can "
             "take its place",
             [Joined(deciding, " and "), " decides whether a rank comes to it"] if deciding else "",
+            [Joined(past, " or "), " may have led past it"] if past else "",
         ),
         "let every rank come there, also one that has nothing to do, or use a barrier of the process group in its "
         "place; give the wait a timeout",
-        decided_at=deciding[-1] if deciding else None,
+        decided_at=deciding[-1] if deciding else past[-1] if past else None,
     )
 
 
