@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.condition.around_message import sent_before
+from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
@@ -115,6 +115,9 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         ((rank, by),) = skipping.items()
         sure = f"{circle}; rank {rank} alone has run what skips a message"
         return Blame(replace(found, alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if (early := _ending_early(case, ring)) is not None:
+        sure = f"{circle}; rank {early} sends before it receives, and its sends can end early"
+        return Blame(found, (early,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     odd = _without_those_that_sent(case, ring, odd)
     new = [ranks for ranks in odd if not any(_has_passed_before(case, rank) for rank in ranks)]
@@ -134,6 +137,22 @@ def cycle(case: Case) -> Blame[WaitCycle]:
 def _skipping(case: Case, ring: tuple[Activity, ...]) -> dict[int, tuple[Condition, ...]]:
     """Rank of the ring → under what it has been that skips a message, and no other rank of the job."""
     return {each.rank: by for each in ring[:MOST_TRIED] if (by := tuple(skipped_alone(case, each.rank)))}
+
+
+def _ending_early(case: Case, ring: tuple[Activity, ...]) -> int | None:
+    """The one rank of a circle of recvs whose loop of sends before its recv can end early, where nobody's history shows
+    more, and no other rank of it can end a round between its recv and its send.
+
+    Example: rank 0 sends four tokens, or up to the end of the text, and rank 1 waits for four of them → rank 0.
+    """
+    if case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
+        return None
+    sent = {a.rank: line for a in ring if (line := sent_before(case.sources, a.stack)) is not None}
+    early = [rank for rank, line in sent.items() if ends_its_sends(case.sources, line)]
+    others = [a for a in ring if a.rank not in sent]
+    if len(early) != 1 or len(sent) != 1 or any(leave_out_the_next(case.sources, a.stack) for a in others):
+        return None
+    return early[0]
 
 
 def _has_passed_before(case: Case, rank: int) -> bool:

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_out, of_partner
-from hangdoc.diagnosis.condition.around_message import leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.drawn_alone import drawn_alone, may_have_drawn
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.matching_message import matching
@@ -283,6 +283,9 @@ def sent_before_it_received(case: Case, blame: Blame[WaitCycle]) -> Finding | No
     rank, line = next(iter(sent.items()))
     past = list(dict.fromkeys(c for a in ring if a.rank not in sent for c in leave_out_the_next(case.sources, a.stack)))
     by: Message = [": ", Joined(past[:_MOST_CONDITIONS], " or "), " can end a round after its recv and before its send"]
+    if not past:
+        past = list(dict.fromkeys(each for line in sent.values() for each in ends_its_sends(case.sources, line)))
+        by = [": ", Joined(past[:_MOST_CONDITIONS], " or "), " can end the loop that sends before all are sent"]
     return Finding(
         "HD202",
         [

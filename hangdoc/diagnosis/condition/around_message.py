@@ -9,10 +9,11 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds, last_name
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -66,6 +67,24 @@ def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
                         found[Condition(guard.condition, frame.file, guard.line)] = None
         if looping:
             break
+    return list(found)
+
+
+def ends_its_sends(sources: Sources, line: Frame) -> list[Condition]:
+    """The conditions by which a loop that sends, in what the line calls, ends early: the round then has fewer messages.
+    None on the rank.
+
+    Example: `self.propose(x)`, and `for i in range(k): ⏎ dist.send(…) ⏎ if token == eos: ⏎ break` in it → the `if`.
+    """
+    tree = sources.function(line.file, line.line)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno == line.line] if tree is not None else []
+    found: dict[Condition, None] = {}
+    for file, function in (each for call in calls for each in sources.user_definitions(last_name(call.func))):
+        sends = [each for each in calls_in(function.body) if last_name(each.func) in names("sends_message")]
+        loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and any(holds(n, s.lineno) for s in sends)]
+        for loop in loops:
+            out = (Condition(text, file, at) for at, text in ways_out(function, loop.lineno))
+            found |= dict.fromkeys(each for each in out if not is_rank_name(each.source))
     return list(found)
 
 

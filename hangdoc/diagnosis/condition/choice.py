@@ -309,10 +309,12 @@ def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, their
     if first is not None and first.guarded == 0 and first.rank_like and first.guard.kind in CONDITIONS:
         past = own_way_past(case.sources, first, mine, theirs)
         return possible if past is None else past  # what else is in one arm, the other side never came to
-    if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
+    if first is None or first.guarded != 1:
         return possible
     if parts := _in_own_part(case, possible, theirs):
         return parts
+    if not (first.rank_like or (first.uneven and not first.of_library)):
+        return possible
     if first.rank_like:
         own = in_other_arm(case.sources, first, theirs)
     elif own := in_chosen_beside(case.sources, first, theirs):
@@ -334,7 +336,9 @@ def _in_own_part(case: Case, possible: list[BranchPoint], theirs: Stack) -> list
             found = in_other_arm(case.sources, point, theirs, of_group=True)
             if found:
                 return sorted(found, key=lambda p: not p.uneven)
-    return []
+    loops = [p for p in possible if p.guarded == 1 and p.uneven and not p.of_library][:_MOST_PARTS]
+    beside = (in_chosen_beside(case.sources, point, theirs, of_group=True) for point in loops)
+    return sorted(next((found for found in beside if found), []), key=lambda p: not p.uneven)
 
 
 def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:

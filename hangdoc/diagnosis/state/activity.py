@@ -211,7 +211,10 @@ def _what(
     pending = pending_call(program, stack)
     found: _Doing | None = None
     if kind is None:
-        found = _in_recorded_message(rank, stack, pending) or _in_recorded_store_wait(rank, thread)
+        found = (
+            None if _is_beside_messages(rank, thread, program, moving) else _in_recorded_message(rank, stack, pending)
+        )
+        found = found or _in_recorded_store_wait(rank, thread)
     elif kind in MESSAGES:
         found = _in_recorded_message(rank, stack, pending)
         if found is None and pending is None:
@@ -226,6 +229,21 @@ def _what(
     if pending is not None and waits and not _of_another(pending, process, thread):
         return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None
     return rest, None, None
+
+
+def _is_beside_messages(rank: RankSnapshot, thread: Thread | None, program: RankProgram | None, moving: bool) -> bool:
+    """True if the thread works, or is in a call on a file, at a line from which no pending message was issued:
+    what isend has left to the background keeps nobody. A wait for a device may run as well.
+
+    Example: rank 2 computes at line 24, and the isend of line 43, whose work it keeps, has not been taken → True.
+    """
+    if thread is None or (program is not None and program.recording.runs_ahead):
+        return False
+    if not thread.blocking_files and not (moving and thread.state == "R"):
+        return False
+    here, journal = site_of(thread.frames), rank.journal
+    pending = [p for p in journal.point_to_points if not p.completed] if journal is not None else []
+    return bool(here) and all(site_of(journal.stack(p.stack))[:1] != here[:1] for p in pending if journal is not None)
 
 
 def _in_recorded_message(rank: RankSnapshot, stack: Stack, pending: Token | None) -> _Doing | None:

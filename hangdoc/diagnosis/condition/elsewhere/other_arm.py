@@ -63,7 +63,9 @@ def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack, *, of_grou
     return []
 
 
-def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
+def in_chosen_beside(
+    sources: Sources, point: BranchPoint, theirs: Stack, *, of_group: bool = False
+) -> list[BranchPoint]:
     """The same for a loop in a method, where the program makes an object of that class or of another one that has such
     a method: the other side had the other one.
 
@@ -74,7 +76,10 @@ def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> lis
     inside = next((f for f in frames if (f.file, plain(f.function)) == (point.file, point.function)), None)
     if inside is None or not class_of(inside):
         return []
-    search = _Search(sources, _called_at(sources, frames[0]), None)
+    group = _group_at(sources, frames[0]) if of_group else ""
+    if of_group and not group:
+        return []
+    search = _Search(sources, _called_at(sources, frames[0]), None, group)
     beside = _made_beside(sources, class_of(inside))
     for file in sources.files() if beside else ():
         for _, tree in sources.trees(file):
@@ -82,7 +87,8 @@ def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> lis
                 for method in owner.body:
                     if isinstance(method, ast.FunctionDef) and method.name == point.function:
                         way = search.way(file, method, method, frozenset())
-                        return [each for frame in way or () for each in _around(sources, frame)]
+                        if way is not None or not of_group:
+                            return [each for frame in way or () for each in _around(sources, frame)]
     return []
 
 
