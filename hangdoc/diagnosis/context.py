@@ -168,7 +168,7 @@ class Case:
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         found = {rank: self._in_its_message(self._in_remote_call(a)) for rank, a in found.items()}
-        found = with_store_waits(found)
+        found = with_store_waits(found, self.sources)
         found = {r: replace(a, moving=True) if self.going_round(a) is not None else a for r, a in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}

@@ -58,8 +58,10 @@ def _runs(case: Case, rank: int, at: Frame) -> bool | None:
     ran = case.ran.has(rank, at.file, at.line)
     tree = case.sources.function(at.file, at.line)
     around = [guard for guard in guards(tree, at.line) if guard.kind == "if"] if tree is not None else []
-    if ran is not None or not around:
+    if ran is not None:
         return ran
+    if not around:
+        return _runs_its_call(case, rank, at)
     inner = around[-1]
     test = test_at(tree, inner.line)
     values: dict[str, str] = {}
@@ -68,6 +70,15 @@ def _runs(case: Case, rank: int, at: Frame) -> bool | None:
         values |= {name: next(iter(seen))} if len(seen) == 1 else {}
     goes = truth(test, values) if test is not None else None
     return goes if goes is None else goes == inner.taken
+
+
+def _runs_its_call(case: Case, rank: int, at: Frame) -> bool | None:
+    """The same of the only call of the function that holds the line."""
+    calls = case.sources.user_calls(at.function)
+    if len(calls) != 1 or (calls[0].file, calls[0].call.lineno) == (at.file, at.line):
+        return None
+    caller = getattr(calls[0].function, "name", "<module>")
+    return _runs(case, rank, Frame(calls[0].file, calls[0].call.lineno, caller)) if caller != at.function else None
 
 
 def _has_got(case: Case, rank: int, waiting: int) -> bool:

@@ -38,6 +38,9 @@ _NOT_ALWAYS = (*CONDITIONS, "loop", "try", "match")
 """Kinds of guards by which a line may be passed without having run."""
 
 
+_GOING_OVER = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyElsewhere(Explanation):
     """The culprits and the others each wait for keys that the other side has set."""
@@ -148,7 +151,9 @@ def _awaits_others(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
     """True if one of the keys that it waits for is another waiting rank's own."""
     keys = awaited_keys(case, rank)
     others = set(waiting) - {rank}
-    return any(number_of(key) in others for key in keys) if keys else awaits_those_of_all(case, rank)
+    if keys:
+        return any(number_of(key) in others for key in keys)
+    return bool(_item(case, rank, waiting)) or awaits_those_of_all(case, rank)
 
 
 def _missed(case: Case, rank: int, waiting: tuple[int, ...]) -> set[int]:
@@ -168,7 +173,8 @@ def _item(case: Case, rank: int, waiting: tuple[int, ...]) -> set[int]:
     if frame is None or tree is None:
         return set()
     function = enclosing_function(tree, frame.line)
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and holds(n, frame.line)]
+    nodes = [n for n in ast.walk(function) if isinstance(n, _GOING_OVER) and holds(n, frame.line)]
+    loops = [each for n in nodes for each in ([n] if isinstance(n, ast.For) else n.generators)]
     if len(loops) != 1 or not isinstance(loops[0].target, ast.Name) or _in_other_loop(case, rank):
         return set()
     over = f"{text_of(loops[0].target)} in {text_of(loops[0].iter)}"

@@ -252,6 +252,7 @@ def _quoted(where: Frame, guard: Guard) -> Message:
     "HD505",
     "HD506",
     "HD507",
+    "HD508",
     "HD509",
     "HD701",
     "HD702",

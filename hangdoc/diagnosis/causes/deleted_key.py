@@ -17,6 +17,7 @@ def deleted_key(case: Case, blame: Blame[DeletedKey]) -> Finding:
     """HD305: the culprits have got the key and deleted it before the others came to get it."""
     found, culprits = blame.found, blame.culprits
     deciding = conditions_of_call(case.sources, found.deleted_at, case.activities[found.waiting[0]].stack)
+    deciding = deciding or conditions_of_call(case.sources, found.deleted_at, ())
     return Finding(
         "HD305",
         sentence(

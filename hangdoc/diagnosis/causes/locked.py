@@ -15,7 +15,14 @@ from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.locks import condition_to_take, conditions_to_let_go, holders, let_go_late, polls_for_lock
+from hangdoc.diagnosis.source.locks import (
+    condition_to_take,
+    conditions_to_let_go,
+    holders,
+    let_go_late,
+    polls_for_lock,
+    ways_round_letting_go,
+)
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
@@ -248,13 +255,18 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     states: list[Message] = [[f"process {child.pid} ", state_of(child)[1]] for child in below[:_MOST_PROCESSES]]
     same = tuple(r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK)
     why = "a process took it and has not let it go, or ended without doing so"
+    ways = ways_round_letting_go(where, case.sources) if where is not None else []
+    out: Message = ""
+    if where is not None and len(ways) == 1:
+        ((line, guard),) = ways
+        out = [cited(guard, where.file), " leads out at ", Place(where.file, line), " before it is let go"]
     return Finding(
         "HD504",
         sentence(
             [Does(same, "waits", "wait"), " at ", _at(where), " for a lock or semaphore that processes share"],
             where_they_wait(case, others) or "the others have ended",
         ),
-        joined(why, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
+        joined(why, out, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, WaitReason
@@ -18,19 +20,39 @@ from hangdoc.model.process import Frame
 _HELD = COMMUNICATING | GONE | {ActivityKind.STOPPED, ActivityKind.NOT_VISIBLE}
 
 
-def with_store_waits(activities: Mapping[int, Activity]) -> dict[int, Activity]:
-    """``activities``; a native wait without a name is one for a store key where other ranks wait for one at that line.
+def with_store_waits(activities: Mapping[int, Activity], sources: Sources) -> dict[int, Activity]:
+    """``activities``; a native wait without a name is one for a store key where other ranks wait for one at that line,
+    and so is a sleep at a line that asks a store, where the program makes a FileStore, which sleeps between two looks.
 
     A HashStore waits in another way than a TCPStore. Example: ranks 0 and 1 are in `self.store.wait(keys)` at line 44,
     and rank 2 is blocked in native code at that line → rank 2 as well.
     """
-    known = {(a.where.file, a.where.line): a for a in activities.values() if a.where and waits_for_a_key(a)}
     found = dict(activities)
+    if any(sources.user_calls(*names("store_in_file"))):
+        asleep = {rank: _asked_store(activity, sources) for rank, activity in activities.items()}
+        found |= {
+            rank: replace(activities[rank], kind=ActivityKind.STORE_WAIT, text=f"store.{asked}()")
+            for rank, asked in asleep.items()
+            if asked
+        }
+    known = {(a.where.file, a.where.line): a for a in found.values() if a.where and waits_for_a_key(a)}
     for rank, activity in activities.items():
         like = known.get((activity.where.file, activity.where.line)) if activity.where is not None else None
         if like is not None and activity.reason == WaitReason.UNKNOWN:
             found[rank] = replace(activity, kind=like.kind, text=like.text, reason=None)
     return found
+
+
+def _asked_store(activity: Activity, sources: Sources) -> str:
+    """'get' of a rank that sleeps in native code at the line `value = self.store.get(key)`; '' of any other."""
+    where = activity.where
+    tree = sources.function(where.file, where.line) if where is not None else None
+    if where is None or tree is None or activity.kind is not ActivityKind.SLEEPING:
+        return ""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
+    asked = [last_name(call.func) for call in calls if isinstance(call.func, ast.Attribute)]
+    sleeps = any(last_name(call.func) in names("sleeps") for call in calls)
+    return "" if sleeps else next((name for name in asked if name in names("waits_for_key")), "")
 
 
 def free_ranks(activities: Mapping[int, Activity]) -> tuple[int, ...]:
