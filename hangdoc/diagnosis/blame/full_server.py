@@ -6,14 +6,14 @@ which runs the push() of one trainer and waits, so that the fourth trainer's cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.state.serving import asked_of, serves_in_turn
-from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
+from hangdoc.diagnosis.state.serving import asked_of, ended_by_requests, serves_in_turn
+from hangdoc.diagnosis.state.threads import Chain, End, awaited_object, runs_remote_call
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
 
@@ -68,7 +68,10 @@ def _one_at_a_time(case: Case, chains: dict[int, Chain]) -> Blame[FullServer] | 
         last = next(iter(theirs.values())).last
         if len(theirs) > 1 and last.where is not None and serves_in_turn(last.thread, case.sources):
             found = FullServer(tuple(theirs), asked_of(last.thread), 1, last.where, in_turn=True)
-            return _full(found, rank, theirs)
+            waits = awaited_object(last, case.sources)
+            alone = waits is not None and ended_by_requests(last.thread, *waits, case.sources)
+            blame = _full(found, rank, theirs)
+            return blame if alone else replace(blame, proved=False)  # a thread that is not seen may end it as well
     return None
 
 

@@ -182,7 +182,7 @@ class Threads:
         ``serves``: another process, or thread, has asked it for something."""
         if _kind(node.thread) in COMMUNICATING:
             return End.CALL, ()
-        waits = _object(node, self.sources)
+        waits = awaited_object(node, self.sources)
         serves = serves and not node.is_main and meets(node.thread)
         if waits is None or not (serves or node in self._handlers):
             return End.OUTSIDE, ()
@@ -284,7 +284,7 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
         return _only(_working_for(others, where, sources))
     if library.endswith("/threading.py") and method == "join":
         return _only(_joined(others, where, sources))
-    waits = _object(node, sources)
+    waits = awaited_object(node, sources)
     if waits is None or waits[1] == _MET:
         return None  # who stands at a barrier ends no wait: one more has to come
     return _only(_may_end(others, node, sources))
@@ -292,7 +292,7 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
 
 def _may_end(others: Iterable[Thread], node: Node, sources: Sources) -> list[Thread]:
     """Those of the other threads whose code may yet end the wait on an object."""
-    waits = _object(node, sources)
+    waits = awaited_object(node, sources)
     if waits is None:
         return []
     # Who stands at the same line waits for the same call of somebody else, whatever it does after its wait.
@@ -304,7 +304,7 @@ def _place(frame: Frame | None) -> tuple[str, int] | None:
     return (frame.file, frame.line) if frame is not None else None
 
 
-def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
+def awaited_object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
     """(what the thread waits on, the methods that end such a wait): ('self.jobs', ('get', 'get_nowait')) at
     `self.jobs.put(data)`; None where it waits on no object that threads share."""
     below = below_user(node.thread.frames)

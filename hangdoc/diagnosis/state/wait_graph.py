@@ -108,6 +108,7 @@ class _Builder:
     _waited_for: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     _in_stacks: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     _in_store: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _elsewhere: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def snapshots(self) -> dict[int, RankSnapshot]:
@@ -173,9 +174,11 @@ class _Builder:
         if chain.end is not End.CALL or chain.last.rank != rank or there is None:
             return ()
         place = (there.file, there.line)
-        return tuple(r for r in sorted(self.activities) if r != rank and place not in self._lines_of_threads(r))
+        if place not in self._elsewhere:  # thousands of ranks may wait so
+            self._elsewhere[place] = tuple(r for r in sorted(self.activities) if place not in self._lines_of(r))
+        return tuple(r for r in self._elsewhere[place] if r != rank)
 
-    def _lines_of_threads(self, rank: int) -> set[tuple[str, int]]:
+    def _lines_of(self, rank: int) -> set[tuple[str, int]]:
         """The user's innermost line of each of its threads."""
         process = self.snapshots[rank].process
         threads = process.last.threads if process is not None and process.last is not None else ()
