@@ -12,7 +12,6 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.async_server import async_server
-from hangdoc.diagnosis.blame.awaited_client import without_servers
 from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.call_before_message import call_before_message
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
@@ -24,24 +23,13 @@ from hangdoc.diagnosis.blame.divergences import (
 )
 from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
-from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
-from hangdoc.diagnosis.blame.how_sure import (
-    ended_in_order,
-    held_by_debugger,
-    how_many_wait,
-    how_sure_of_the_end,
-    seen_states,
-    unless_others_passed_it,
-)
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
-from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
-from hangdoc.diagnosis.blame.left_lock import left_lock
 from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
@@ -49,7 +37,6 @@ from hangdoc.diagnosis.blame.message_blame import (
     odd_message,
     one_too_many,
     partner,
-    unseen_partner,
 )
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
@@ -61,10 +48,9 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
-from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
-from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
@@ -73,13 +59,21 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
-from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
 from hangdoc.diagnosis.blame.unreported import Unreported, unreported
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
+from hangdoc.diagnosis.blame.with_roots import (
+    cut_off,
+    gone_roots,
+    left_out_by_one,
+    lock_left_behind,
+    pool_that_fails,
+    unseen_message,
+    waiting_roots,
+)
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
@@ -98,18 +92,12 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
-    CutOff,
     Diverged,
     EndedFirst,
     Explanation,
-    Gone,
-    HeldUpUnseen,
-    OutsideWait,
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
-from hangdoc.diagnosis.state.unseen import hidden_text
-from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
-from hangdoc.model.kinds import COMMUNICATING, MESSAGES, Confidence, WaitReason
+from hangdoc.model.kinds import MESSAGES, Confidence
 
 
 def blame(case: Case) -> Blame[Explanation]:
@@ -243,17 +231,6 @@ def stuck_on_a_device(inquiry: Inquiry) -> Blame[Explanation] | None:
     return stuck_device(inquiry.case)
 
 
-def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
-    """Ranks that others wait for and that have ended or are stopped. Before differing arguments: equal ones would not
-    help ranks that wait for one that is gone."""
-    case = inquiry.case
-    gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
-    if not gone:
-        return None
-    how = Confidence.LIKELY if ended_in_order(case, gone) else how_sure_of_the_end(case, gone)
-    return Blame(Gone(), gone, proved=not held_by_debugger(case, gone), confidence=how, sure=seen_states(case, gone))
-
-
 def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
     """A stopped launcher that serves the store. After ranks that are gone; before the waits between ranks, because no
     wait on the store can end, whatever the ranks do."""
@@ -356,68 +333,6 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     missing = (call_before_message, odd_among_siblings, partner, one_too_many)
     deciders = (*messages, *missing, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
-
-
-def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
-    return unseen_partner(inquiry.case) if not inquiry.case.streams else None
-
-
-def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
-    """Hosts that cannot reach each other. Before other roots: those that have what they need for one call already wait
-    in the next, for ranks that will never get it."""
-    case = inquiry.case
-    roots = case.graph.roots & case.seen
-    if not roots or not case.cuts or not case.programs:
-        return None
-    if any(activity.kind not in COMMUNICATING for rank, activity in case.activities.items() if rank in case.seen):
-        return None
-    sure = "every rank that was seen waits in a call, and data between hosts is not answered"
-    return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
-
-
-def lock_left_behind(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that took a lock and left it. Before other roots: these are the ranks that try to take it."""
-    case = inquiry.case
-    return left_lock(case) or store_lock(case) or kept_lock(case)
-
-
-def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:
-    """A pool whose workers end at once. Before other roots: that rank is one, and seems to work."""
-    return failing_pool(inquiry.case)
-
-
-def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
-    """A rank that left out what another one waits for. Before other roots: that one waits in correct code."""
-    return not_brought(inquiry.case)
-
-
-def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
-    """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
-    case = inquiry.case
-    if not case.graph.roots:
-        return None
-    roots = without_servers(case, _seen_roots(case))
-    if not roots:
-        # Dumps show all waits of the ranks that are here: where all end at hidden ones, one of these is to blame.
-        unseen = case.graph.roots & case.hidden if case.job.mode == "dump" else ()
-        return nobody_seen(tuple(sorted(unseen)))
-    if not case.programs and all(case.activities[r].reason == WaitReason.UNKNOWN for r in roots):
-        # Their own wait may be a collective or a message of the ranks that wait for them.
-        waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
-        sure = "what they wait in could not be seen"
-        return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
-    # The others wait for ranks that were not seen as well: what these do may explain the rest.
-    hidden = tuple(sorted(case.graph.roots & case.hidden))
-    sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))
-    how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
-    return unless_others_passed_it(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
-
-
-def _seen_roots(case: Case) -> tuple[int, ...]:
-    """The seen ranks that others wait for; with hidden ranks, without those in a message: its peer may be hidden."""
-    open_ended = MESSAGES if case.hidden else frozenset()
-    return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
 def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:

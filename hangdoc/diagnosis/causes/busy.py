@@ -8,7 +8,24 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.ending_calls import answer_left_out, what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
-from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
+from hangdoc.diagnosis.causes.outside import (
+    ANSWERED,
+    BETWEEN_PROCESSES,
+    DESTROY,
+    EACH_OTHER,
+    FAILED,
+    LEFT_ALONE,
+    LOGGER,
+    LOST_TASK,
+    NEVER_STOPPED,
+    OUTSIDE,
+    QUEUE,
+    SIGNAL,
+    TASK,
+    UNANSWERABLE,
+    UNREAD,
+    OutsideWords,
+)
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
@@ -28,105 +45,16 @@ from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Frame
 
-_UNANSWERABLE = OutsideWords(
-    "HD405",
-    "waiting for an answer that cannot come",
-    "it asks a question, and its standard input is {input}, not a terminal: nobody can type the answer",
-    "take input(), prompts and breakpoints out of code that runs without a terminal; pass the answer as an option, or "
-    "ask only if sys.stdin.isatty()",
-)
-
-_FAILED = OutsideWords(
-    "HD701",
-    "{text}",
-    "an exception ended its program; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
-    "the launcher does not see the failure and lets the others wait",
-    "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
-)
-
-_LEFT_ALONE = OutsideWords(
-    "HD505",
-    "{text}",
-    "no other thread of the process is left that runs the program's code: the one that was to fill, set or release it "
-    "has ended, perhaps by an exception that shows only on stderr, or the waiting thread holds it itself",
-    "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
-    "give waits a timeout",
-)
-
 _ENDED = replace(
-    _LEFT_ALONE,
+    LEFT_ALONE,
     why="no other thread of the process that runs the program's code is left to fill, set or release it",
 )
 """The same where the source shows what can have ended that thread."""
 
-_LOGGER = OutsideWords(
-    "HD505",
-    "{text}",
-    "the logger's queue is full, and no thread takes records from it: its QueueListener was not started in this "
-    "process, was stopped, or ended by an exception in a handler",
-    "give the QueueHandler a queue without a limit, start the QueueListener in every process, and let no exception "
-    "leave its handlers",
-)
 
-_EACH_OTHER = OutsideWords(
-    "HD505",
-    "{text}",
-    "every thread of the process waits for another one, without a timeout: nobody is left who could go on",
-    "give waits a timeout, empty a bounded queue (or let its producer see that it is over) before joining the thread "
-    "that fills it, and take locks in one order",
-)
-
-_UNREAD = OutsideWords(
-    "HD509",
-    "{text}",
-    "a process that has put something into a queue ends only when its items are written into the queue's pipe, which "
-    "is full; this rank alone could read it, and waits for that end first",
-    "get the results before you join the process that puts them",
-)
-
-_NEVER_STOPPED = OutsideWords(
-    "HD701",
-    "{text}",
-    "only its event would end that loop, and nobody is left who sets it: the main thread is over",
-    "set the event in `finally`, or where the program ends, whatever happens; or make the thread a daemon",
-)
-
-_SIGNAL = OutsideWords(
-    "HD508",
-    "{text}",
-    "the process that was to send the signal has sent none, has sent it to others, or sent it before this one was "
-    "ready for it: nobody keeps a signal for a process that is not listed, or not yet there",
-    "tell it by something that stays (a file, a store key, a collective), or send the signal when all have said that "
-    "they wait, and give the wait a timeout (signal.sigtimedwait)",
-)
-
-_QUEUE = OutsideWords(
-    "HD507",
-    "{text}",
-    "the process that was to fill it, or to empty it, does not: it waits itself, has ended, or has put fewer items "
-    "than are taken out",
-    "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
-)
-
-_TASK = OutsideWords(
-    "HD509",
-    "{text}",
-    "Ray starts a task only where the resources that it asks for are free, and waits for them without a time limit: "
-    "another task or actor may hold them, or no node may have as many; or the task itself waits",
-    "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`), give up actors that are "
-    "done, and give ray.get() a timeout",
-)
-
-_BY_REASON = {WaitReason.QUEUE: _QUEUE, WaitReason.TASK: _TASK, WaitReason.SIGNAL: _SIGNAL}
+_BY_REASON = {WaitReason.QUEUE: QUEUE, WaitReason.TASK: TASK, WaitReason.SIGNAL: SIGNAL}
 """What the reason of a wait tells beyond its kind."""
 
-_ANSWERED = OutsideWords(
-    "HD507",
-    "{text}",
-    "the thread at the other end has answered what it was sent, and waits for the next request: the two sides count "
-    "their bytes, or their messages, differently",
-    "let both sides agree on the length of a message (send it first), and give the read a timeout",
-)
 
 _FIXES = {
     Fault.OWN_PIPE: "let the rank do its part before it waits for the child: close the child's stdin, or read its "
@@ -138,13 +66,6 @@ _FIXES = {
 _ANSWER_ALL = (
     "let the child answer every request, also one that it leaves out (with an empty answer, or an error), and "
     "give the wait for it a timeout"
-)
-
-_DESTROY = OutsideWords(
-    "HD702",
-    "in destroy_process_group",
-    "shutting down is a step of all ranks, and the others are not there yet, or never come",
-    "let every rank reach destroy_process_group at the same point of the program",
 )
 
 
@@ -207,23 +128,6 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
-_BETWEEN_PROCESSES = OutsideWords(
-    "HD505",
-    "{text}",
-    "processes share what it waits for: another one was to set it, or to come there as well, and has not",
-    "let whoever is to end that wait do so on every way out, an error as well (`finally`), and give it a timeout",
-)
-
-_LOST_TASK = OutsideWords(
-    "HD509",
-    "{text}",
-    "nobody works on what it waits for. That is how it looks after a worker died: its task is lost, and "
-    "multiprocessing.Pool silently starts another worker",
-    "find out why the worker died (`dmesg` shows kills by the kernel's OOM killer; os._exit and crashes in native code "
-    "leave nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
-)
-
-
 def _polls(case: Case, activity: Activity, does: str = "polls") -> Message:
     """The loop around the sleep, or the wait for a connection, and the conditions between them; '' where there is no
     loop in the function."""
@@ -268,24 +172,24 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     known = _row(case, rank)
     if known is None:
         return None
-    steps = [] if known is _LOST_TASK else follow(case, rank)
+    steps = [] if known is LOST_TASK else follow(case, rank)
     known = _seen_closer(case, rank, known, steps)
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     chain: list[Message] = [step.text for step in steps]
     threads = case.chains.get(rank)
     if threads is not None and known.code != "HD701":
         known, chain = _ended_by(threads, rank, known, chain)
-    if known is _LOST_TASK:
+    if known is LOST_TASK:
         chain = ["all of its workers wait for work"]
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     child = steps[-1].process if steps else None
     if mended is _FIXES[Fault.OWN_PIPE] and answer_left_out(case.sources, stack_of_child(case, rank)):
         mended = _ANSWER_ALL
-    if known in (_LOGGER, _LEFT_ALONE):
+    if known in (LOGGER, LEFT_ALONE):
         mended = queue_fix(case, rank)
-    if known is _LEFT_ALONE and (asked := filled_by_requests(case, rank)):
+    if known is LEFT_ALONE and (asked := filled_by_requests(case, rank)):
         known = replace(_ENDED, why=f"only calls of {asked[0]}() by other ranks fill it, and it is empty")
-    elif known is _LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
+    elif known is LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
         known = _ENDED
     if known.code == "HD507" and is_forked_with_lock(case, rank):
         known = replace(known, code="HD505", why="its child waits for that lock for good")
@@ -307,16 +211,16 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 def _row(case: Case, rank: int) -> OutsideWords | None:
     """The sentences for what the rank itself does; None for a wait without a name."""
     activity, process = case.activities[rank], case.ranks[rank].process
-    known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else OUTSIDE.get(activity.kind)
+    known = DESTROY if activity.reason == WaitReason.DESTROY_GROUP else OUTSIDE.get(activity.kind)
     known = _BY_REASON.get(activity.reason, known) if activity.reason is not None else known
     if cannot_be_answered(case, rank):
-        known = replace(_UNANSWERABLE, why=_UNANSWERABLE.why.format(input=standard_input(case, rank)))
+        known = replace(UNANSWERABLE, why=UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):
         known = OUTSIDE[ActivityKind.SHUTTING_DOWN]
     if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
         return None
     idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
-    return _LOST_TASK if idle else known
+    return LOST_TASK if idle else known
 
 
 def _ended_by(
@@ -327,7 +231,7 @@ def _ended_by(
         asked = thread_name(threads.last)
         if thread_wait_of(threads.last).kind != ActivityKind.IO:
             return known, [[asked, " runs that call and is ", state(threads.last)]]
-        return _ANSWERED, [["at the other end, ", asked, " waits for data as well, at ", place(threads.last.where)]]
+        return ANSWERED, [["at the other end, ", asked, " waits for data as well, at ", place(threads.last.where)]]
     kind = thread_wait_of(threads.last).kind
     if threads.end is not End.OUTSIDE or threads.last.rank != rank or kind not in ENDS:
         return known, chain
@@ -340,21 +244,21 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
     """``known``, or the sentences that fit better after what the wait leads to, and how the rank's program ended."""
     if known is OUTSIDE[ActivityKind.LOCK]:
         if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
-            return _LOGGER
+            return LOGGER
         if any(frame.file.endswith(names("process_lock_file")) for frame in below_user(case.activities[rank].stack)):
-            return _BETWEEN_PROCESSES
-        return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
+            return BETWEEN_PROCESSES
+        return LEFT_ALONE if not steps else EACH_OTHER if rank in case.deadlocks else known
     if rank in case.deadlocks and known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD]:
         process = case.ranks[rank].process
-        return _UNREAD if process is not None and unread_child(process) is not None else known
+        return UNREAD if process is not None and unread_child(process) is not None else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)
     if known is not OUTSIDE[ActivityKind.SHUTTING_DOWN]:
         return known
     process = case.ranks[rank].process
     if failed or process is None:
-        return _FAILED if failed else known
-    return _NEVER_STOPPED if never_stopped(process, case.sources) is not None else known
+        return FAILED if failed else known
+    return NEVER_STOPPED if never_stopped(process, case.sources) is not None else known
 
 
 def _what_it_does(
@@ -369,7 +273,7 @@ def _what_it_does(
     doing: Message = [known.doing.format(text=activity.text), at(activity.where)]
     if known.code != "HD701":
         return [[Does(same, "is", "are"), " ", doing], *chain]
-    how: Message = _how_it_failed(case, rank) if known is _FAILED else "finished"
+    how: Message = _how_it_failed(case, rank) if known is FAILED else "finished"
     return [[Ranks(same), " ", how, " but cannot exit: ", joined(*chain) if chain else ["it is ", doing]]]
 
 
