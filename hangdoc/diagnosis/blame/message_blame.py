@@ -31,6 +31,7 @@ from hangdoc.diagnosis.messages.faults import (
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
 from hangdoc.diagnosis.state.awaited_peers import is_with_several
+from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -103,13 +104,15 @@ class ExchangeTooMany(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class OneTooMany(Explanation):
-    """A rank waits for more messages with its peer than in any round before, or than its ``siblings`` at that line, and
-    the peer passed as many as ever."""
+    """A rank waits for more messages with its peer than in any round before, than its ``siblings`` at that line or than
+    it has handed ``onward``, and the peer passed as many as ever."""
 
     rank: int
     peer: int
     usual: int
     siblings: tuple[int, ...] = ()
+    onward: tuple[int, ...] = ()
+    """The ranks that take from it what it makes of these messages, and are through."""
 
 
 def one_too_many(case: Case) -> Blame[OneTooMany] | None:
@@ -364,18 +367,29 @@ _FEWEST_OTHERS = 3
 
 
 def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
-    """True if one rank alone waits in an exchange with several peers, and all others are in collectives: one that left
-    its part out would keep several waiting.
+    """True if one rank alone waits in an exchange with several peers, or in a pipeline's schedule between its ends, and
+    all others are in collectives: one that left its part out would keep several waiting.
 
-    Example: rank 3 waits for the messages that `isend(edge, left)` and `isend(edge, right)` have issued, and ranks 0,
-    1, 2 and 4 in all_reduce → True.
+    Examples: rank 3 waits for the messages that `isend(edge, left)` and `isend(edge, right)` have issued, and ranks 0,
+    1, 2 and 4 in all_reduce → True; stage 1 of 3 waits in schedule.step() for stage 0, and stage 2 for nothing → True.
     """
     others = [a.kind for rank, a in case.activities.items() if rank not in roots]
     if any(is_from_anyone(case.activities[rank]) for rank in roots):
         return False  # it takes from them what comes
-    if len(roots) != 1 or len(others) < _FEWEST_OTHERS or set(others) != {ActivityKind.IN_COLLECTIVE}:
+    if len(roots) != 1 or set(others) != {ActivityKind.IN_COLLECTIVE}:
         return False
-    return is_with_several(case.activities[roots[0]], case.sources, case.activities)
+    if is_in_schedule(case.activities[roots[0]].stack):
+        return _is_inner_stage(roots[0], len(case.activities))
+    return len(others) >= _FEWEST_OTHERS and is_with_several(case.activities[roots[0]], case.sources, case.activities)
+
+
+def _is_inner_stage(rank: int, ranks: int) -> bool:
+    """True if the rank is neither end of its pipeline, whether there is one or several of equal length.
+
+    Examples: 1 of 3 → True; 1 of 4 → False, where two pipelines of two stages may be.
+    """
+    lengths = [length for length in range(2, ranks + 1) if ranks % length == 0]
+    return all(rank % length not in (0, length - 1) for length in lengths)
 
 
 def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:

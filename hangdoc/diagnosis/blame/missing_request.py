@@ -25,6 +25,7 @@ from hangdoc.diagnosis.frames.stacks import fork, same_function, site_of, user_s
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, requests
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.process import Frame, Thread
@@ -282,8 +283,12 @@ def _acts_later(frame: Frame) -> bool:
 
 
 def _comes_to(case: Case, rank: int, asked: int) -> bool | None:
-    """Whether the rank goes the way to the call as well, by what the function that both are in tests around it, and by
-    the object whose method leads there; None where that cannot be told."""
+    """Whether the rank goes the way to the call as well: by the counters of lines, else by what the function that both
+    are in tests around it, by what is set there alone, and by the object whose method leads there; None where that
+    cannot be told."""
+    at = case.activities[asked].where
+    if at is not None and (came := case.ran.for_sure(rank, at.file, at.line)) is not None:
+        return came
     where = fork(case.activities[asked].stack, case.activities[rank].stack)
     frames = where.within_function
     tree = case.sources.function(frames[0].file, frames[0].line) if frames is not None else None
@@ -301,8 +306,22 @@ def _comes_to(case: Case, rank: int, asked: int) -> bool | None:
         if guard.kind in CONDITIONS and not guard.holds(frames[1].line):
             test = _test_of(guard)
             true = truth(test, {name: own(name) for name in guard.names}) if test is not None else None
-            truths.append(None if true is None else true == guard.taken)
+            went = _set_under(tree, guard, where.theirs[where.common])
+            truths.append(went if true is None else true == guard.taken)
     return False if False in truths else None if None in truths else True
+
+
+def _set_under(tree: ast.AST, guard: Guard, frame: Frame) -> bool | None:
+    """True if the frame has a local that its function sets under the guard alone, False if it lacks one; None where
+    none is set there.
+
+    Example: `if name != "ps": ⏎ ref = make() ⏎ train(ref)`, and the frame's locals are name and ref → True.
+    """
+    here = enclosing_function(tree, frame.line)
+    stored = [n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    within = {n.id for n in stored if guard.holds(n.lineno)} - {n.id for n in stored if not guard.holds(n.lineno)}
+    seen = {local.name for local in frame.locals}
+    return bool(within & seen) if within and seen else None
 
 
 def _value_of(case: Case, rank: int, at: Frame, name: str) -> str:

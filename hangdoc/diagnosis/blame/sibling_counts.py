@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.message_blame import ExchangeTooMany, MissingPartner, OneTooMany, partner
+from hangdoc.diagnosis.blame.message_blame import ExchangeTooMany, MissingPartner, OneTooMany, messages_sent, partner
 from hangdoc.diagnosis.condition.matching_message import issued_from, matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import ranks_text
+
+_FEWEST = 3
+"""Messages that went down a chain before one more is odd; chosen by hand."""
 
 
 def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | Blame[OneTooMany] | None:
@@ -30,6 +33,9 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
     if len(pairs) != 1:
         return None
     ((waiter, peer),) = pairs
+    chain = _odd_in_chain(case, waiter, peer)
+    if chain is not None:
+        return chain
     activity = case.activities[waiter]
     taken = matching(case, activity, peer)
     if taken is None or taken.rank != peer:
@@ -48,6 +54,28 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
         sure = f"{ranks_text(tuple(sorted(theirs)))} passed {given} such messages at that line, rank {peer} {there}"
         return replace(found, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _odd_in_chain(case: Case, waiter: int, peer: int) -> Blame[OneTooMany] | None:
+    """The rank that waits for one more message than it has ever handed on, where whoever takes from it has as many as
+    its peer has sent, and is through: had the peer left one out, these would wait for it as well.
+
+    Example: stage 0 sent 47 activations to stage 1, which sent 47 to stage 2; both are in the barrier after the loop,
+    and stage 1 waits for a 48th → stage 1.
+    """
+    if case.activities[waiter].kind != ActivityKind.RECV or not case.graph.dissolves((waiter,)):
+        return None
+    given = messages_sent(case, peer, waiter)
+    further = {rank: messages_sent(case, waiter, rank) for rank in case.activities if rank not in (waiter, peer)}
+    taking = tuple(sorted(rank for rank, count in further.items() if count))
+    journals = [case.ranks[rank].journal for rank in (waiter, peer)]
+    if given < _FEWEST or not taking or not all(j is not None and j.has_all_messages for j in journals):
+        return None
+    if any(further[rank] != given or case.activities[rank].kind in MESSAGES for rank in taking):
+        return None
+    sure = f"{ranks_text(taking)} {'is' if len(taking) == 1 else 'are'} through with as many as rank {peer} has sent"
+    found = OneTooMany(waiter, peer, given, onward=taking)
+    return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _counts(case: Case, stack: Stack, way: str) -> dict[int, int]:

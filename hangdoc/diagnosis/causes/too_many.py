@@ -60,9 +60,16 @@ def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
     if found.siblings:
         passed: Message = [f" passed {found.usual} such messages at that line with other ranks"]
         before = [Ranks(found.siblings), passed, f", and rank {found.peer} has issued as many for rank {found.rank}"]
+    if found.onward:
+        handed = (
+            f"rank {found.peer} has sent rank {found.rank} {found.usual} messages, as many as that one has handed to "
+        )
+        before = [handed, Ranks(found.onward), Verb(found.onward, ", which is through", ", which are through")]
     than: Message = (
         ["than ", Ranks(found.siblings), Verb(found.siblings, " has", " have"), " passed"]
         if found.siblings
+        else ["than it has handed to ", Ranks(found.onward)]
+        if found.onward
         else "than ever"
     )
     return Finding(
@@ -79,5 +86,5 @@ def one_too_many(case: Case, blame: Blame[OneTooMany]) -> Finding:
             "" if under or loop is None else ["how many it awaits depends on ", loop],
         ),
         f"give every {waiter.kind} its partner: the same number of messages, peer and tag on both sides",
-        decided_at=loop if found.siblings and not under else None,
+        decided_at=loop if (found.siblings or found.onward) and not under else None,
     )
