@@ -176,10 +176,10 @@ def _adds_its_part(sources: Sources, stack: Stack) -> bool:
     one_file = where is None or polls_for_file(sources, where)
     ending = what_ends_polling(sources, stack) if not one_file else None
     at = what_changes_value(sources, stack) or (ending.at if ending is not None and not ending.removes else None)
-    return at is not None and any(_leads_to(sources, frame, at) for frame in user_stack(stack))
+    return at is not None and any(leads_to(sources, frame, at) for frame in user_stack(stack))
 
 
-def _leads_to(sources: Sources, frame: Frame, at: Frame) -> bool:
+def leads_to(sources: Sources, frame: Frame, at: Frame) -> bool:
     """True if a line of the frame's function, before the frame's own and not in another arm, is ``at`` or calls the
     function around it."""
     tree = sources.function(frame.file, frame.line)

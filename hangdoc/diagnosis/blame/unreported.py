@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.shared_by_processes import leads_to
+from hangdoc.diagnosis.blame.unmade_file import at_one_line
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.shared_values import what_signals
 from hangdoc.diagnosis.state.process import blocking_thread, is_moving
 from hangdoc.diagnosis.state.store_keys import free_ranks
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -28,7 +31,8 @@ class Unreported(Explanation):
 
 def unreported(case: Case) -> Blame[Unreported] | None:
     """The blame of the few ranks that have never come to the line at which the others gave the launcher what it waits
-    for, while ranks wait for what only the launcher does. None where the counters of lines do not tell.
+    for, while ranks wait for what only the launcher does: by the counters of lines, else because these ranks are past
+    the line at which all others wait, who have given it before. None where neither tells.
 
     Example: the program takes `results.get()` once for each rank before it sets the event that all of them wait for;
     ranks 0, 1 and 3 have run `self.results.put(score)`, rank 2 has not → rank 2.
@@ -45,10 +49,30 @@ def unreported(case: Case) -> Blame[Unreported] | None:
         ranks = sorted(case.activities)
         ran = [rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line)]
         never = tuple(rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line) is False)
-        if not 0 < len(never) < len(ran) or len(never) + len(ran) < len(ranks):
-            continue
         sure = f"all other ranks have run that line, and {ranks_text(never)} never"
+        if not 0 < len(never) < len(ran) or len(never) + len(ran) < len(ranks):
+            never = _past_the_others(case, at)
+            sure = f"all others wait behind that line, and {ranks_text(never)} went on without waiting"
+        if not never:
+            continue
         found = Unreported(user_stack(stack)[0], at, method)
         stuck = not set(free_ranks(case.activities)) - {r for r in ranks if case.activities[r].kind in _WAITS}
         return Blame(found, never, proved=stuck, confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _past_the_others(case: Case, at: Frame) -> tuple[int, ...]:
+    """The few ranks in a call that are past the line at which all others wait after they have come to ``at``; () where
+    these are not all at one line behind it."""
+    waiting = tuple(rank for rank, a in sorted(case.activities.items()) if a.kind in _WAITS)
+    others = tuple(sorted(set(case.activities) - set(waiting)))
+    if not 0 < len(others) < len(waiting) or not at_one_line(case, waiting):
+        return ()
+    stack = case.activities[waiting[0]].stack
+    gave = any(leads_to(case.sources, frame, at) for frame in user_stack(stack))
+    past = all(
+        case.activities[rank].kind in COMMUNICATING
+        and is_past(case.sources, case.activities[rank].stack, stack) == "certainly"
+        for rank in others
+    )
+    return others if gave and past else ()
