@@ -48,7 +48,10 @@ def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
         return []
     present = {target.rank for target in found}
     restart = max((target.restart for target in found), default=0)
-    if any(_many_nodes(dict(target.environment), target, world) for target in found):
+    numbered = [target.local_rank for target in found if target.local_rank is not None]
+    # Two ranks here with one LOCAL_RANK: the program numbers its ranks after something else than the hosts.
+    by_host = len(numbered) == len(set(numbered))
+    if any(_many_nodes(dict(target.environment), target, world, by_host=by_host) for target in found):
         own = _ranks_of_this_node(found)
         return [
             RankTarget(rank, None, "expected", world_size=world, local_rank=local, restart=restart, host=host)
@@ -81,10 +84,11 @@ def _ranks_of_this_node(found: Sequence[RankTarget]) -> range:
     return range(first, first + count) if first >= 0 and first + count <= world else range(0)
 
 
-def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) -> bool:
-    """Whether a rank's environment says that other machines take part."""
+def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int, *, by_host: bool) -> bool:
+    """Whether a rank's environment says that other machines take part. ``by_host``: LOCAL_RANK may count the ranks of a
+    host."""
     elastic = "TORCHELASTIC_RUN_ID" in environment
-    other_local = target.local_rank is not None and target.local_rank != target.rank and not elastic
+    other_local = by_host and target.local_rank is not None and target.local_rank != target.rank and not elastic
     return other_local or on_many_hosts(environment, world)
 
 

@@ -37,6 +37,13 @@ def test_where_the_numbers_of_this_host_are_not_known_none_is_missing(environmen
     assert absent([target(2, 0, **environment)], "b") == []
 
 
+def test_local_ranks_that_repeat_on_one_host_tell_of_no_other_host() -> None:
+    """The program numbers its ranks after the slots of a fleet; all of them run here."""
+    found = absent([target(rank, rank % 2) for rank in range(3)], "a")
+    assert [(each.rank, each.identity) for each in found] == [(3, "expected")]
+    assert absent([target(2, 0), target(3, 1)], "b") == []
+
+
 def test_a_rank_that_its_own_host_misses_is_not_hidden() -> None:
     seen = RankSnapshot(2, "b", "environment", 4, 0, environment=tuple(TORCHRUN.items()), process=Process(7, 1, "rank"))
     gone = RankSnapshot(3, "b", "expected", 4, 1)
