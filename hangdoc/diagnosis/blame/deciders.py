@@ -29,6 +29,7 @@ from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
+from hangdoc.diagnosis.blame.key_renamed import key_renamed
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
@@ -51,6 +52,7 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import only_seen
+from hangdoc.diagnosis.blame.other_place import other_place
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
@@ -292,19 +294,22 @@ _LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
     key_elsewhere,
     not_counted,
     key_passed_by,
+    key_renamed,
     file_of_the_other_arm,
     left_turn,
     passed_meeting,
     unset_by_the_other_arm,
     left_handover,
+    other_place,
 )
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that alone has not set its key in the store, or has set it in another one; that went the way on which one
+    """A rank that alone has not set its key in the store, or has set it in another one or by another name; that
+    went the way on which one
     is set, has not counted itself where the last one sets it, alone comes to the line that sets one, or has not made
-    the file that others poll for; or that is past what ranks share as processes. Before the graph, in which it waits
-    like those that wait for it."""
+    the file that others poll for; or that is past what ranks share as processes, or elsewhere in it. Before the graph,
+    in which it waits like those that wait for it."""
     return next((found for decide in _LEFT_OUT if (found := decide(inquiry.case)) is not None), None)
 
 

@@ -51,7 +51,7 @@ def missing_creations(case: Case) -> list[Alignment]:
         for token in tokens:
             by_number.setdefault(token.sequence, []).append(token)
     for number in sorted(by_number):
-        sides = _groups_made(by_number[number])
+        sides = sides_of(by_number[number])
         if len(sides) == 2:
             found = _left_out_by_either(history, sides) or _unlike(history, sides)
             if found:
@@ -137,18 +137,28 @@ def _made_by_members(stack: Stack) -> tuple[Stack, tuple[int, ...]] | None:
     return None
 
 
-def _groups_made(tokens: list[Token]) -> list[list[Token]]:
+def sides_of(tokens: list[Token]) -> list[list[Token]]:
     """The calls of one number, apart by the group that each makes.
 
-    Example: ranks 0 and 1 make (0, 1), rank 2 makes (2,) → [[those of 0 and 1], [that of 2]].
+    Of a call that is only known not to make what others wait for (``_with_pending``), it is the one that they have made
+    who do not wait. Example: ranks 0 and 1 make (0, 1), rank 2 made (2,), rank 3 is past that number → [[those of 0 and
+    1], [those of 2 and 3]].
     """
+    unknown = [token for token in tokens if not token.site and not (token.sizes and token.sizes[0])]
     made: list[list[Token]] = []
     for token in tokens:
+        if token in unknown:
+            continue
         alike = next((side for side in made if _same_call(side[0], token)), None)
         if alike is None:
             made.append([token])
         else:
             alike.append(token)
+    passed = [side for side in made if not any(token.pending for token in side)]
+    if unknown and len(passed) == 1 and len(made) > 1:
+        passed[0].extend(unknown)
+    elif unknown:
+        made.append(unknown)
     return made
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.causes.ending_calls import ending_condition, set_by_hand
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import doing, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.source.awaits import awaits_own_future, only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
+from hangdoc.diagnosis.source.kept_tasks import awaited_futures, kept_task
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 
 _CODES = {
@@ -32,11 +33,13 @@ _ENDING = {
     "wait_for": ("notify", "notify_all"),
 }
 """Method that waits → those of the same object that end the wait, of asyncio's queues and locks."""
+_NO_TIMER = ("None", "-1")
+"""The time that an event loop without timers waits for at most (Python 3.11)."""
 _RESULT = ("set_result",)
 """By which a program ends the wait for a future that it made itself."""
 
 
-@cause("HD505", "HD507", "HD508", "HD509", explains=OutsideWait, order=395)
+@cause("HD103", "HD505", "HD507", "HD508", "HD509", explains=OutsideWait, order=395)
 def awaited_in_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """The culprit's event loop has nothing to run: another task, or something outside, was to go on first."""
     activity = case.activities[blame.culprits[0]]
@@ -70,6 +73,9 @@ def _library(activity: Activity) -> str:
 def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
     """The same where no source shows the tasks: the program can be suspended in one place alone."""
     found = only_await(case.sources, activity.where) if activity.where is not None else None
+    died = _task_that_died(case, blame, activity)
+    if died is not None:
+        return died
     if (
         activity.where is not None
         and awaits_own_future(case.sources, activity.where)
@@ -106,6 +112,48 @@ def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Fin
         ),
         joined(why, "a task that an exception has ended says nothing until somebody awaits it", ended),
         _fix_of_tasks(case, where, method),
+    )
+
+
+def _task_that_died(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
+    """HD103 of a task that was to set the awaited result, and to make the call in which the others wait, and that an
+    exception can end unheard: nobody awaits it. By the source, where that shows that nothing else is awaited; then
+    no timer may run, which would set off the loop again."""
+    where = activity.where
+    timed = any(each.name == "timeout" and each.value not in _NO_TIMER for f in activity.stack for each in f.locals)
+    futures = awaited_futures(case.sources, where) if where is not None and not timed else []
+    if where is not None and not futures and awaits_own_future(case.sources, where):
+        futures = [where]
+    task = kept_task(case.sources) if len(futures) == 1 else None
+    others = others_of(case, blame)
+    inside = {plain(f.function) for rank in others for f in below_user(case.activities[rank].stack)}
+    if task is None or task.calls.isdisjoint(inside):
+        return None
+    same = where is not None and (where.file, where.line) == (futures[0].file, futures[0].line)
+    there: Message = " there" if same else at(futures[0])
+    return Finding(
+        "HD103",
+        sentence(
+            [Does(blame.culprits, "is", "are"), " ", doing(activity)],
+            [
+                ["the result that it awaits", there, " is set in a task that nobody awaits, at "],
+                place(task.ends_at),
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [
+                ["no task of ", Ranks(blame.culprits), "'s event loop is ready, also not the one started at "],
+                [line_of(task.started_at), ", which was to make the call in which ", Ranks(others), " "],
+                Verb(others, "waits", "wait"),
+            ],
+            "an exception that ends a task stays in it until somebody awaits it",
+        ),
+        [
+            ["let no exception end the task started at ", line_of(task.started_at), " unheard: await it beside those "],
+            "who wait for its results (asyncio.TaskGroup, or gather), or give them the exception (`set_exception`)",
+        ],
+        "the exception that ended the task was not seen",
     )
 
 

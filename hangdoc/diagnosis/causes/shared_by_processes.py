@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis.blame.other_place import OtherPlace
 from hangdoc.diagnosis.blame.shared_by_processes import LeftHandover, PassedMeeting, Unset
 from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.blame.unreported import Unreported
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.left_traces import told
 from hangdoc.diagnosis.causes.phrases import at, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.shared_values import GIVEN
-from hangdoc.model.message import Does, Joined, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Place, Ranks, Verb, joined, sentence
 
 _MOST_WAYS = 2
 """Ways past the line that a sentence names; chosen by hand."""
@@ -111,6 +114,48 @@ def left_the_loop_of_values(case: Case, blame: Blame[LeftHandover]) -> Finding:
         "let every rank go through as many rounds: agree on the end by a collective, or go on taking and giving what "
         "the others expect until all are done",
         decided_at=found.way_out or found.loop,
+    )
+
+
+@cause("HD508", explains=OtherPlace, order=375)
+def elsewhere_in_shared_memory(case: Case, blame: Blame[OtherPlace]) -> Finding:
+    """HD508: ranks poll shared memory at one place, and the culprits have gone on to another without their part."""
+    found, culprits = blame.found, blame.culprits
+    others = tuple(rank for rank in found.readers if rank not in culprits)
+    waits, reads = case.activities[found.waiting[0]], case.activities[culprits[0]]
+    left = ran_alone(case, (culprits, others))
+    parted = left if len(left) <= _MOST_WAYS else []
+    loop = Place(found.test.file, found.test.line)
+    return Finding(
+        "HD508",
+        sentence(
+            [Does(culprits, "polls", "poll"), f" at {found.name} = {found.here}", at(reads.where)],
+            [Does(others, "polls", "poll"), f" there at {found.name} = {found.there}"],
+            [
+                Does(found.waiting, "waits", "wait"),
+                f" for that of all at {found.name} = {found.there}",
+                at(waits.where),
+            ],
+        ),
+        joined(
+            [
+                [
+                    "the loop at ",
+                    loop,
+                    " ends when each of ",
+                    Ranks(found.readers),
+                    " has done its part at that place; ",
+                ],
+                [Does(others, "waits", "wait"), " for that place too, so the part that is missing is that of "],
+                Ranks(culprits),
+            ],
+            *(told(each, (culprits, others)) for each in parted),
+        ),
+        "mark a place in shared memory as done on every way out of what is done there (`finally`), and move on only "
+        "together with the mark; give the wait a deadline",
+        decided_at=Condition(parted[0].guard.condition, parted[0].file, parted[0].guard.line)
+        if len(parted) == 1
+        else found.test,
     )
 
 

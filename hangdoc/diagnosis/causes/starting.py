@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.blame.unset_key import own_setting
 from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.exits import early_end
@@ -17,6 +18,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.key_names import renamed_before
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks
@@ -69,7 +71,12 @@ def _on_the_way_to_set(case: Case, blame: Blame[OutsideWait], waits_at: Frame | 
             return ["the call that sets one (", Place(waits_at.file, line), ") depends on ", conditions]
     # Of alternatives it is told anyway what parted them.
     at, under = (set_elsewhere(case.sources, waits_at) if not blame.alternatives else None) or (None, [])
-    return ["the call that sets one (", line_of(at), ") depends on ", Joined(under, " and ")] if under else ""
+    if under:
+        return ["the call that sets one (", line_of(at), ") depends on ", Joined(under, " and ")]
+    set_at = own_setting(case.sources)
+    renamed = renamed_before(case.sources, set_at) if set_at is not None else []
+    by = Joined(list(dict.fromkeys(cited(g, set_at.file) for _, g in renamed)), " and ") if set_at is not None else ""
+    return ["the name of the key that each rank sets (", line_of(set_at), ") depends on ", by] if renamed else ""
 
 
 @cause("HD306", explains=Explanation, order=80)

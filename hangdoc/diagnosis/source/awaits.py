@@ -25,7 +25,7 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
     Examples: `asyncio.run(train(cfg))`, train awaits `pool.collect()`, which awaits `self.queue.join()` and nothing
     else → the line of that, 'join'; `run_coroutine_threadsafe(self.queue.join(), loop).result()` → its line, 'join'.
     """
-    given = _given_to_loop(sources, runs_at)
+    given = given_to_loop(sources, runs_at)
     if len(given) != 1 or not isinstance(given[0], ast.Call):
         return None
     coroutines: _Coroutines = {}
@@ -45,7 +45,7 @@ def awaits_in_loops(sources: Sources, runs_at: Frame) -> list[Frame]:
 
     Example: `asyncio.run(rounds(port))`, and `for step in range(30): ⏎ … ⏎ await reader.readline()` in rounds().
     """
-    given = [each for each in _given_to_loop(sources, runs_at) if isinstance(each, ast.Call)]
+    given = [each for each in given_to_loop(sources, runs_at) if isinstance(each, ast.Call)]
     bodies = sources.user_definitions(last_name(given[0].func)) if len(given) == 1 else []
     return [
         Frame(file, node.lineno, body.name)
@@ -56,7 +56,7 @@ def awaits_in_loops(sources: Sources, runs_at: Frame) -> list[Frame]:
     ]
 
 
-def _given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
+def given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
     """The coroutines that calls at the line hand to an event loop; else that of the future whose result it waits for,
     which has a name."""
     tree = sources.function(at.file, at.line)

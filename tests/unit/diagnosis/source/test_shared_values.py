@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from hangdoc.diagnosis.source.shared_values import lines_at, shares_memory, what_changes_value, what_signals
+from hangdoc.diagnosis.source.shared_values import (
+    lines_at,
+    places_tested,
+    shares_memory,
+    what_changes_value,
+    what_signals,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -95,3 +103,14 @@ def test_a_statement_that_holds_the_line() -> None:
     text = sources(SIGNALS)
     ((_, tree),) = text.user_trees()
     assert [lines_at(Frame("train.py", 3, "tell"))(node) for node in tree.body[:2]] == [[3], []]
+
+
+def test_the_places_in_shared_memory_that_a_loop_tests() -> None:
+    loops = {
+        "while self.flags[slot, reader]:\n    sleep(1)": {("flags", "slot"), ("flags", "reader")},
+        "while not flags[self.turn % SLOTS].all():\n    sleep(1)": {("flags", "self.turn"), ("flags", "SLOTS")},
+        "while True:\n    if heads[shard] > 3:\n        break\n    rows[place] = 1": {("heads", "shard")},
+        "while self.page.version() < wanted:\n    sleep(1)": set(),
+    }
+    for source, places in loops.items():
+        assert places_tested(ast.parse(source).body[0]) == places
