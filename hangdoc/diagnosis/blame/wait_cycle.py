@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
+from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
@@ -125,6 +126,9 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) > 1 and len(new) == 1 and ring and not first:
         sure = f"{circle}; only {ranks_text(new[0])} never passed such a message before"
         return Blame(found, new[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if len(odd) > 1 and (alike := _all_alike(case, ring, odd)):
+        sure = f"{circle}; {ranks_text(alike)} have all gone the same way there"
+        return Blame(found, alike, proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
@@ -132,6 +136,21 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
     sure = f"{circle}; only {ranks_text(odd[0])} can break it"
     return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+
+
+def _all_alike(case: Case, ring: tuple[Activity, ...], odd: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The ranks of the circle, where each could break it and all of them begin their exchange at the same line for the
+    first time, or, where their messages are not known, by an `if` whose other way begins with the opposite one.
+
+    Example: ranks 1 and 2 both wait in the send at line 72, ranks 0 and 3 in an all_reduce → (1, 2).
+    """
+    ranks = tuple(sorted(each.rank for each in ring))
+    places = {(each.kind, each.where and (each.where.file, each.where.line)) for each in ring}
+    if [(rank,) for rank in ranks] != sorted(odd) or len(places) != 1 or ring[0].where is None:
+        return ()
+    new = not any(_has_passed_before(case, rank) for rank in ranks)
+    parting = not case.has_history and same_way_of_all(case.sources, ring) is not None
+    return ranks if new or parting else ()
 
 
 def _skipping(case: Case, ring: tuple[Activity, ...]) -> dict[int, tuple[Condition, ...]]:

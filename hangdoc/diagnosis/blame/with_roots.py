@@ -7,6 +7,7 @@ rank 1, which reads from a pipe → rank 1.
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.awaited_client import without_servers
+from hangdoc.diagnosis.blame.awaited_lock import awaited_lock
 from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
 from hangdoc.diagnosis.blame.how_sure import (
     ended_in_order,
@@ -71,7 +72,7 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
 def lock_left_behind(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that took a lock and left it. Before other roots: these are the ranks that try to take it."""
     case = inquiry.case
-    return left_lock(case) or store_lock(case) or kept_lock(case)
+    return left_lock(case) or store_lock(case) or kept_lock(case) or awaited_lock(case)
 
 
 def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.causes import (
     arbitrary_moment,
+    awaited_lock,
     busy,
     busy_actors,
     call_before_message,
@@ -70,6 +71,7 @@ from hangdoc.diagnosis.causes.registry import name_cause
 
 __all__ = [
     "arbitrary_moment",
+    "awaited_lock",
     "busy",
     "busy_actors",
     "call_before_message",

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.drawn_alone import drawn_alone, may_have_drawn
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
+from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -322,11 +323,14 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         fix = "let even ranks send first and odd ranks receive first, or " + fix
     elif verbs == {ActivityKind.RECV}:
         fix = "let one of them send before it receives, or " + fix
+    chosen = same_way_of_all(case.sources, ring)
+    same: Message = [f"{every} went the same way at ", chosen, ", where partners must part"] if chosen else ""
     return Finding(
         "HD201",
         [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _also_stuck(case, ring)],
-        joined(_steps(ring), *_around(case, ring)),
+        joined(_steps(ring), same, *_around(case, ring)),
         fix,
+        decided_at=chosen,
     )
 
 

@@ -26,6 +26,7 @@ from hangdoc.diagnosis.condition.last_round import (
     caught_outside,
     guards_of_last_round,
     is_in_later_round,
+    left_by_those_ahead,
     retried,
     skipped_when_called_before,
 )
@@ -111,6 +112,9 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = rank_decided_first(case.sources, possible, lambda p: has_been_there(case, p, ranks[1 - p.guarded]))
     possible = [p for p in possible if not went_to_lookup(case, p, sides, ranks)]
     possible = by_what_ran(case.sources, case.ran, possible, ranks)
+    if not possible and waiting and gap.mine is not None and gap.theirs is not None:
+        possible = left_by_those_ahead(case, sides, gap.mine.rank, gap.theirs.rank)
+        possible = [p for p in possible if can_explain(case, gap, p, ranks)]
     return by_what_was_written(case, possible, sides, ranks) if alignment.history.inferred else possible
 
 

@@ -128,6 +128,19 @@ def is_in_later_round(case: Case, rank: int, other: int) -> bool:
     return rounds is not None and rounds[0] > rounds[1]
 
 
+def left_by_those_ahead(case: Case, sides: tuple[Stack, Stack], rank: int, other: int) -> list[BranchPoint]:
+    """The loops around side 0's call, further in than the common one, that side 1 has left, the innermost first: what
+    counts the rounds shows side 1 in a later one. ``rank`` is of side 0, ``other`` of side 1.
+
+    Example: in `for number in range(9): ⏎ train(data) ⏎ report()`, side 1 is in train() in round 1, side 0 is in round
+    0, in `for name in sorted(self.found):` of report() → that loop.
+    """
+    if not is_in_later_round(case, other, rank):
+        return []
+    found = [p for p in guards_of_last_round(case.sources, (sides[1], sides[0])) if p.uneven]
+    return [replace(p, guarded=0) for p in found if not is_library(Frame(p.file, p.line, p.function))]
+
+
 def is_in_one_round(case: Case, rank: int, other: int) -> bool:
     """True if the counters of the loops that both ranks are in show one round of them."""
     rounds = rounds_of(case, rank, other)

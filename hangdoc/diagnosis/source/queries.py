@@ -19,6 +19,7 @@ from hangdoc.diagnosis.source.syntax import (
     function_name,
     has_blocks,
     holds,
+    last_name,
     text_of,
 )
 
@@ -262,6 +263,19 @@ def set_in_some_rounds(tree: ast.AST, loop: Guard) -> set[str]:
         name
         for name, lines in places.items()
         if any(g.kind in ("if", "match") and g.line > first for line in lines for g in guards(tree, line))
+    }
+
+
+def adds_what_it_finds(tree: ast.AST, loop: Guard) -> set[str]:
+    """The counters of a loop to which its body adds what a call finds in a round's data: equally many rounds may give
+    unequal sums. Not `len(…)`, which is alike for batches of one size. Example: of `for x, mask in xs: ⏎ spent +=
+    int(mask.sum())` → {'spent'}."""
+    added = [n for n in ast.walk(tree) if isinstance(n, ast.AugAssign) and loop.span[0] < n.lineno <= loop.span[1]]
+    return {
+        name
+        for node in added
+        if (name := dotted(node.target)) in loop.counters
+        and any(isinstance(n, ast.Call) and last_name(n.func) != "len" for n in ast.walk(node.value))
     }
 
 

@@ -36,7 +36,7 @@ from hangdoc.diagnosis.source.loops import (
     last_of_range,
     ways_out,
 )
-from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
+from hangdoc.diagnosis.source.queries import adds_what_it_finds, set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
@@ -107,7 +107,7 @@ def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: t
     """True if the loop's counters show the ranks that left as far as, or further than, those inside."""
     tree = case.sources.function(loop.file, loop.line)
     later = set_after(tree, loop.guard, loop.line) if tree is not None else set()
-    seldom = set_in_some_rounds(tree, loop.guard) if tree is not None else set()
+    seldom = set_in_some_rounds(tree, loop.guard) | adds_what_it_finds(tree, loop.guard) if tree is not None else set()
     steady = tuple(name for name in loop.guard.counters if name not in later | seldom)
     counted = _counted(case, loop, steady, inside, left)
     beyond = _counted(case, loop, tuple(later - seldom), inside, left)

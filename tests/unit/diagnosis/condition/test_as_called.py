@@ -13,7 +13,7 @@ from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
-from hangdoc.diagnosis.source.queries import contexts_around, set_after, set_in_some_rounds
+from hangdoc.diagnosis.source.queries import adds_what_it_finds, contexts_around, set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.journal import Attribute, Journal
@@ -240,3 +240,12 @@ def test_counters_that_some_rounds_alone_set() -> None:
     )
     loop = next(g for g in guards(tree, 6) if g.kind == "loop")
     assert set_in_some_rounds(tree, loop) == {"skipped"}
+
+
+def test_counters_to_which_a_round_adds_what_it_finds() -> None:
+    tree = ast.parse(
+        "def f():\n    for x, mask in xs:\n        spent += int(mask.sum())\n        n += 1\n"
+        "        seen += len(x)\n        sync()"
+    )
+    loop = next(g for g in guards(tree, 6) if g.kind == "loop")
+    assert adds_what_it_finds(tree, loop) == {"spent"}
