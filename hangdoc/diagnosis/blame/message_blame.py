@@ -31,7 +31,7 @@ from hangdoc.diagnosis.messages.faults import (
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
 from hangdoc.diagnosis.state.awaited_peers import is_with_several
-from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
+from hangdoc.diagnosis.state.pipeline_schedule import has_sends_to_come, is_in_schedule, is_inner_stage
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -378,18 +378,11 @@ def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
         return False  # it takes from them what comes
     if len(roots) != 1 or set(others) != {ActivityKind.IN_COLLECTIVE}:
         return False
-    if is_in_schedule(case.activities[roots[0]].stack):
-        return _is_inner_stage(roots[0], len(case.activities))
+    stack = case.activities[roots[0]].stack
+    if is_in_schedule(stack):
+        # A send waits for the one stage that takes it: that may have left its part out, and nobody else shows it.
+        return has_sends_to_come(stack) and is_inner_stage(roots[0], len(case.activities))
     return len(others) >= _FEWEST_OTHERS and is_with_several(case.activities[roots[0]], case.sources, case.activities)
-
-
-def _is_inner_stage(rank: int, ranks: int) -> bool:
-    """True if the rank is neither end of its pipeline, whether there is one or several of equal length.
-
-    Examples: 1 of 3 → True; 1 of 4 → False, where two pipelines of two stages may be.
-    """
-    lengths = [length for length in range(2, ranks + 1) if ranks % length == 0]
-    return all(rank % length not in (0, length - 1) for length in lengths)
 
 
 def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:

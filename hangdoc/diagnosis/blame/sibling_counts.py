@@ -11,6 +11,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.message_blame import ExchangeTooMany, MissingPartner, OneTooMany, messages_sent, partner
 from hangdoc.diagnosis.condition.matching_message import issued_from, matching
+from hangdoc.diagnosis.condition.way_to_message import issued_to_others
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -65,6 +66,8 @@ def _odd_in_chain(case: Case, waiter: int, peer: int) -> Blame[OneTooMany] | Non
     """
     if case.activities[waiter].kind != ActivityKind.RECV or not case.graph.dissolves((waiter,)):
         return None
+    if issued_to_others(case, case.activities[waiter], peer):
+        return None  # a mark at the end, which others got: nobody hands that on
     given = messages_sent(case, peer, waiter)
     further = {rank: messages_sent(case, waiter, rank) for rank in case.activities if rank not in (waiter, peer)}
     taking = tuple(sorted(rank for rank, count in further.items() if count))

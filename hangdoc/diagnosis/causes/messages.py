@@ -248,6 +248,9 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
     if not any(conditions_in(clauses)) and left is None:
         clauses += _awaited(case, waiter, peer)
+    named = decided_around(case, waiter.stack) if not case.has_history and not any(conditions_in(clauses)) else []
+    if named and left is None:
+        clauses.append(["whom a rank names there is decided by ", Joined(named, " and ")])
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
         by: Message = [", by ", left.way_out] if left.way_out is not None else ""

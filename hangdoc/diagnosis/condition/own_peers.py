@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.context import Case
@@ -17,12 +18,19 @@ from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
+
+_MOST = 2
+"""Conditions that are named; chosen by hand: a longer list helps nobody."""
 
 
 def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]:
     """The conditions that decide whom a rank names at the line of the waiter's message, where the peer has passed
-    messages from that line as well, and none with the waiter; [] otherwise."""
+    messages from that line as well, and none with the waiter; [] otherwise.
+
+    Of a list of messages that the line issues it is where these are prepared, those of the peer's part first.
+    """
     frame = next(iter(user_stack(issued_from(case, waiter))), None)
     journal = case.ranks[peer].journal
     if frame is None or journal is None or not journal.has_all_messages:
@@ -32,7 +40,23 @@ def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]
         for message in journal.point_to_points
         if any((at.file, at.line) == (frame.file, frame.line) for at in user_stack(journal.stack(message.stack))[:1])
     }
-    return decided_at(case, frame) if there and waiter.rank not in there else []
+    if not there or waiter.rank in there:
+        return []
+    prepared = [line for stack in _issued_at(case, frame, waiter.kind) for line in prepared_at(case.sources, stack)]
+    found = dict.fromkeys(each for line in (prepared or [frame]) for each in decided_at(case, line))
+    return list(found)[:_MOST]
+
+
+def _issued_at(case: Case, frame: Frame, kind: str) -> list[Stack]:
+    """A stack of each kind of message that ranks have issued from the line, that of the other ``kind`` first."""
+    found: dict[bool, Stack] = {}
+    for each in case.ranks.values():
+        for message in each.journal.point_to_points if each.journal is not None else ():
+            same = message_way(message.op) == kind
+            stack = each.journal.stack(message.stack) if each.journal is not None and same not in found else ()
+            if any((at.file, at.line) == (frame.file, frame.line) for at in user_stack(stack)[:1]):
+                found[same] = stack
+    return [found[same] for same in sorted(found)]
 
 
 def decided_at(case: Case, frame: Frame) -> list[Condition]:
@@ -48,20 +72,20 @@ def decided_at(case: Case, frame: Frame) -> list[Condition]:
 
 
 def decided_around(case: Case, stack: Stack) -> list[Condition]:
-    """The conditions that decide whom the messages of the stack's innermost function of the program's name; [] where it
-    passes none.
+    """The conditions that decide whom the messages of the stack's innermost function of the program's name that passes,
+    or prepares, any; [] where none does.
 
     Example: of `requests = [dist.isend(edge, peer) for peer in self.near] ⏎ for each in requests: ⏎ each.wait()`, in
     which a rank waits, those of `self.near`.
     """
-    frame = next(iter(user_stack(stack)), None)
-    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    here = enclosing_function(tree, frame.line) if tree is not None and frame is not None else None
-    if frame is None or here is None:
-        return []
-    lines = sorted({call.lineno for _, call, _ in message_calls(here)})
-    found = (each for line in lines for each in decided_at(case, Frame(frame.file, line, frame.function)))
-    return list(dict.fromkeys(found))
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        here = enclosing_function(tree, frame.line) if tree is not None else None
+        lines = sorted({call.lineno for _, call, _ in message_calls(here)}) if here is not None else []
+        if lines:
+            found = (each for line in lines for each in decided_at(case, Frame(frame.file, line, frame.function)))
+            return list(dict.fromkeys(found))
+    return []
 
 
 def _named_from(function: ast.AST, line: int) -> Iterator[ast.expr]:

@@ -11,8 +11,9 @@ import ast
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.items import items_of_ended_loops
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.sources import Sources
@@ -35,7 +36,8 @@ def with_peers(
 
     That is the peer of each rank's only message, or the only rank outside of messages that all of them may wait for;
     one that waits for a rank in a message gets its possible peers as members. Example: rank 1 waits for one of its
-    messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait in a barrier → rank 2.
+    messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait in a barrier → rank 2. Who waits
+    further on for a rank that is still to come there waits for it at least, and tells of no other.
     """
     waiting = [rank for rank, a in activities.items() if a.kind in MESSAGES]
     journals = [journal for rank in waiting if (journal := ranks[rank].journal) is not None]
@@ -46,6 +48,10 @@ def with_peers(
     for rank in sorted(waiting):
         peers = _possible(activities[rank], sources, _has_own_native_frames(ranks[rank], owners))
         possible[rank] = peers.intersection(activities)
+    for rank, peers in possible.items():
+        here = activities[rank].stack
+        to_come = {each for each in peers.intersection(waiting) if is_to_come(sources, activities[each].stack, here)}
+        possible[rank] = frozenset(to_come) or peers
     all_known = all(len(peers) == 1 for peers in possible.values())
     # Who can only wait for ranks in messages waits for what these wait for.
     outside = [free for peers in possible.values() if (free := peers.difference(waiting)) or not peers]
@@ -58,6 +64,28 @@ def with_peers(
         elif activities[rank].peer is None:
             found[rank] = replace(activities[rank], members=tuple(sorted(peers)))
     return found
+
+
+def is_to_come(sources: Sources, stack: Stack, place: Stack) -> bool:
+    """True if who is at ``stack`` is still to come to ``place``, in the same call of the same function, and no loop
+    leads from there to here.
+
+    Example: `self.flush(heads) ⏎ … ⏎ self.flush(blocks)`, and the one is in the first, the other in the second → True.
+    """
+    way = fork(stack, place)
+    apart = way.within_function
+    if apart is None or apart[0].line >= apart[1].line:
+        return False
+    for frame in way.mine[: way.common]:
+        tree = sources.function(frame.file, frame.line)
+        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+            return False
+    tree = sources.function(apart[0].file, apart[0].line)
+    here, there = ({g.place: g for g in guards(tree, each.line)} if tree is not None else None for each in apart)
+    if here is None or there is None:
+        return False
+    shared = [(here[place], there[place]) for place in here.keys() & there.keys()]
+    return all(mine.kind != "loop" and mine.taken == other.taken for mine, other in shared)
 
 
 def _possible(activity: Activity, sources: Sources, way_seen: bool) -> frozenset[int]:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
+from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.sources import Sources
@@ -184,7 +185,7 @@ class _Search:
         around = [g for g in guards(tree, node.lineno) if g.kind in (*CONDITIONS, "loop")]
         around = [g for g in around if g.kind != "return" or any(o.kind == "loop" for o in around)]
         here = enclosing_function(tree, node.lineno)
-        telling = (g for g in reversed(around) if g.kind != "loop" and _tells(g, name) and not is_full(here, g))
+        telling = (g for g in reversed(around) if g.kind != "loop" and _tells(tree, g, name) and not is_full(here, g))
         inner = next(telling, None)
         if inner is not None:
             yield Condition(inner.condition, file, inner.line)
@@ -221,18 +222,21 @@ def _put_in(node: ast.stmt | ast.YieldFrom) -> Iterator[ast.AST]:
 def _parts(test: ast.expr) -> bool:
     """False for a test on the rank, and for one of what kind of file an item is: not the test differs then.
 
-    Of `r != rank and near(r)`, the second part counts.
+    Of `r != rank and near(r)`, and of `r == rank or far(r)`, the second part counts.
     """
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+    if isinstance(test, ast.BoolOp):
         return any(map(_parts, test.values))
     of_kind = isinstance(test, ast.Call) and last_name(test.func) in names("asks_kind_of_file")
     return not of_kind and not any(map(is_rank_name, names_in(test)))
 
 
-def _tells(guard: Guard, name: str) -> bool:
+def _tells(tree: ast.AST, guard: Guard, name: str) -> bool:
     """False for a condition on the rank, and for one that asks how many items there are, as where a list is full."""
     asked = {each.rpartition(".")[2] for each in guard.names}
-    if name in asked or any(map(is_rank_name, guard.names)):
+    if name in asked:
+        return False
+    test = test_at(tree, guard.line)
+    if any(map(is_rank_name, guard.names)) and not (isinstance(test, ast.BoolOp) and _parts(test)):
         return False
     return guard.names != ("__name__",) and not pattern("same_everywhere").search(guard.condition)
 

@@ -26,3 +26,14 @@ def test_what_the_partner_alone_has_run_tells_more_than_the_shape_of_the_exchang
     assert other is not None
     assert isinstance(other.found, MissingPartner)
     assert other.culprits == (peer,) != (waiter,)
+
+
+def test_a_stage_that_waits_in_its_last_sends_is_not_blamed_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Case(api.load(case("middle_stage_expects_one_more_attach")))
+    found = partner(job)
+    assert found is not None
+    assert isinstance(found.found, ExchangeTooMany)
+    monkeypatch.setattr(message_blame, "has_sends_to_come", lambda _: False)
+    other = partner(job)
+    assert other is not None
+    assert isinstance(other.found, MissingPartner)

@@ -181,3 +181,24 @@ def test_who_is_left_out_beside_the_rank_itself() -> None:
             step(peer)
     """
     assert chosen(program) == [(2, "if r != rank and box.touches(other)")]
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("dst != self.rank and hi[dst] > lo[dst]", [(4, "if dst != self.rank and hi[dst] > lo[dst]:")]),
+        ("dst != self.rank", []),
+    ],
+)
+def test_of_a_condition_the_part_counts_that_is_not_on_the_rank(test: str, told: list[tuple[int, str]]) -> None:
+    program = f"""
+    class Mover:
+        def outgoing(self, lo, hi):
+            for dst in range(self.size):
+                if {test}:
+                    yield dst
+        def fit(self, lo, hi):
+            for dst in self.outgoing(lo, hi):
+                dist.send(rows, dst)
+    """
+    assert chosen(program) == told

@@ -33,3 +33,12 @@ def test_the_condition_that_makes_a_rank_a_neighbour(body: str) -> None:
 )
 def test_who_is_named_without_a_choice(body: str) -> None:
     assert told(body) == []
+
+
+def test_the_list_of_messages_is_made_by_who_calls_the_function_that_waits() -> None:
+    body = "    ops = [P2POp(isend, edge, peer) for peer in near]\n    flush(ops)\n"
+    flush = "def flush(ops):\n    for work in batch_isend_irecv(ops):\n        work.wait()\n"
+    sources = (SourceText(FILE, "<module>", 1, HEAD + body + flush),)
+    case = Case(JobSnapshot(taken=0.0, mode="attach", sources=sources))
+    found = decided_around(case, (Frame(FILE, 7, "flush"), Frame(FILE, 4, "exchange")))
+    assert [(each.line, each.source) for each in found] == [(2, "if own.touches(box)")]
