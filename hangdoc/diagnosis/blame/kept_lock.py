@@ -12,7 +12,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.locks import ways_round_letting_go
+from hangdoc.diagnosis.source.ways_round import ways_round_letting_go
 from hangdoc.model.kinds import Confidence, WaitReason
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
