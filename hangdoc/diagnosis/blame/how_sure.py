@@ -7,6 +7,8 @@ from dataclasses import replace
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.source.loops import asks_again
+from hangdoc.diagnosis.state.process import blocking_thread, is_moving
+from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.diagnosis.state.unseen import all_on_this_host
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.wording import ranks_text
@@ -84,3 +86,16 @@ def seen_states(case: Case, ranks: tuple[int, ...]) -> str:
         return f"{here}, and no process carries {ranks_text(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"
+
+
+def nobody_acts(case: Case, waiting: tuple[int, ...]) -> bool:
+    """True if nobody seen may still end what these ranks wait for: it has no timeout, all other ranks wait for ranks or
+    have ended, and the program that started them does not move.
+
+    Examples: `lock.acquire(timeout=60)` → False; the others in all_reduce, and the launcher in join() → True.
+    """
+    processes = [process for rank in waiting if (process := case.ranks[rank].process) is not None]
+    threads = [thread for process in processes if (thread := blocking_thread(process)) is not None]
+    if any(thread.wakes_in is not None for thread in threads) or set(free_ranks(case.activities)) - set(waiting):
+        return False
+    return not any(is_moving(launcher) for _, launcher in case.job.launchers)

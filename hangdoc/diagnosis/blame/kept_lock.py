@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import nobody_acts
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.locks import ways_round_letting_go
+from hangdoc.diagnosis.source.ways_round import ways_round_letting_go
 from hangdoc.model.kinds import Confidence, WaitReason
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -47,11 +48,13 @@ def kept_lock(case: Case) -> Blame[KeptLock] | None:
         found = _left_by(trying, taken_at, line, guard)
         how = Confidence.POSSIBLE if None in ran.values() else Confidence.LIKELY
         sure = f"{ranks_text(mine)} alone ran the line that goes round letting it go"
-        return Blame(found, mine, proved=True, confidence=how, sure=sure)
+        proved = nobody_acts(case, trying) and not any(_has_children(case, rank) for rank in sorted(case.seen))
+        return Blame(found, mine, proved=proved, confidence=how, sure=sure)
     if len(ways) != 1 or set(trying) != set(case.ranks) or any(_has_children(case, rank) for rank in trying):
         return None
     sure = "all wait for it, so nobody is left to let it go; no source shows who took it last"
-    return Blame(_left_by(trying, taken_at, *ways[0]), trying, tuple((r,) for r in trying), proved=True, sure=sure)
+    found = _left_by(trying, taken_at, *ways[0])
+    return Blame(found, trying, tuple((r,) for r in trying), proved=nobody_acts(case, trying), sure=sure)
 
 
 def _left_by(trying: tuple[int, ...], taken_at: Frame, line: int, guard: Guard) -> KeptLock:

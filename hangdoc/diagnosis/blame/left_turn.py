@@ -12,7 +12,7 @@ from hangdoc.diagnosis.blame.how_sure import polls
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of
-from hangdoc.diagnosis.source.polls import what_ends_polling
+from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -43,5 +43,15 @@ def left_turn(case: Case) -> Blame[LeftTurn] | None:
     left = tuple(rank for rank in others if ran[rank] is False)
     if not done or not left or len(done) + len(left) < len(others):
         return None
+    if any(_never_polled(case, rank, waiting[0]) for rank in done):
+        return None  # one that lets the others go on has no turn, and who has another part need not either
     sure = f"of the ranks that are past it, {ranks_text(left)} alone never ran the line that ends the polling"
     return Blame(LeftTurn(waiting, done, ending.at), left, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _never_polled(case: Case, rank: int, waiting: int) -> bool:
+    """True if the rank has never come to the loop in which the other one polls."""
+    where = case.activities[waiting].where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
+    return loop is not None and where is not None and case.ran.has(rank, where.file, loop.lineno) is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import nobody_acts
 from hangdoc.diagnosis.blame.unmade_file import at_one_line, is_further_on, ways_past
 from hangdoc.diagnosis.blame.unset_key import other_arm
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -118,7 +119,8 @@ def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:
         return None
     sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
     explained = Unset(asleep, set_at, found[1], signal[1] if signal is not None else "")
-    return Blame(explained, others, proved=signal is not None, confidence=Confidence.LIKELY, sure=sure)
+    proved = signal is not None and nobody_acts(case, asleep)
+    return Blame(explained, others, proved=proved, confidence=Confidence.LIKELY, sure=sure)
 
 
 def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
@@ -148,7 +150,7 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
         PassedMeeting(waiting, polled),
         others if even else few,
         (waiting,) if even else (),
-        proved=not polled,
+        proved=not polled and nobody_acts(case, waiting),
         confidence=Confidence.POSSIBLE if even else Confidence.LIKELY,
         sure=f"{there_and_not} did not come",
     )

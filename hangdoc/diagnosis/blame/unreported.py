@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import nobody_acts
 from hangdoc.diagnosis.blame.shared_by_processes import leads_to
 from hangdoc.diagnosis.blame.unmade_file import at_one_line
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -12,8 +13,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.shared_values import what_signals
 from hangdoc.diagnosis.state.process import blocking_thread, is_moving
-from hangdoc.diagnosis.state.store_keys import free_ranks
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -53,12 +53,20 @@ def unreported(case: Case) -> Blame[Unreported] | None:
         if not 0 < len(never) < len(ran) or len(never) + len(ran) < len(ranks):
             never = _past_the_others(case, at)
             sure = f"all others wait behind that line, and {ranks_text(never)} went on without waiting"
-        if not never:
-            continue
+        if not never or any(_works(case, rank) for rank in never):
+            continue  # it may still come to that line
         found = Unreported(user_stack(stack)[0], at, method)
-        stuck = not set(free_ranks(case.activities)) - {r for r in ranks if case.activities[r].kind in _WAITS}
+        stuck = nobody_acts(case, tuple(r for r in ranks if case.activities[r].kind in _WAITS))
         return Blame(found, never, proved=stuck, confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _works(case: Case, rank: int) -> bool:
+    """True if the rank waits neither for ranks nor for a signal between processes: it computes, or reads what a child
+    of its own writes."""
+    activity = case.activities[rank]
+    signalled = activity.kind in _WAITS and what_signals(case.sources, activity.stack) is not None
+    return activity.kind not in COMMUNICATING | GONE and not signalled
 
 
 def _past_the_others(case: Case, at: Frame) -> tuple[int, ...]:

@@ -21,8 +21,8 @@ from hangdoc.diagnosis.source.locks import (
     holders,
     let_go_late,
     polls_for_lock,
-    ways_round_letting_go,
 )
+from hangdoc.diagnosis.source.ways_round import ways_round_letting_go
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants

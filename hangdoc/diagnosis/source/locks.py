@@ -235,25 +235,6 @@ def only_way_out(where: Frame, sources: Sources) -> Guard | None:
     return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
 
 
-def ways_round_letting_go(where: Frame, sources: Sources) -> list[tuple[int, Guard]]:
-    """(line, innermost condition) of the statements by which the function is left, or its loop goes on, between the
-    line that takes a lock and the first call that lets it go; [] where that stands in a `finally`.
-
-    Example: `self.places.acquire() ⏎ if part is None: ⏎ return zeros ⏎ data = load(part) ⏎ self.places.release()` →
-    [(3, the `if`)].
-    """
-    late = let_go_late(where, sources)
-    tree = sources.function(where.file, where.line)
-    if late is None or tree is None:
-        return []
-    function = enclosing_function(tree, where.line)
-    leaving = (n for n in ast.walk(function) if isinstance(n, ast.Return | ast.Continue | ast.Break | ast.Raise))
-    lines = sorted(n.lineno for n in leaving if where.line < n.lineno < late[0])
-    known = {guard.place for guard in guards(function, where.line)}
-    around = [(line, [g for g in guards(function, line) if g.place not in known]) for line in lines]
-    return [(line, found[-1]) for line, found in around if found]
-
-
 def _parts(call: ast.Call) -> set[str]:
     """The last names of what the call is made on and of what it is given."""
     owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
