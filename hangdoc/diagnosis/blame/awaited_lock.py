@@ -13,8 +13,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.locks import let_go_late, ways_round_letting_go
+from hangdoc.diagnosis.source.locks import let_go_late
 from hangdoc.diagnosis.source.taken_before import taken_before
+from hangdoc.diagnosis.source.ways_round import ways_round_letting_go
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
