@@ -1,6 +1,7 @@
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 3"
 # requires = ["numpy"]
+# watch = "--give-up-after 8"
 # outcome = "hang"
 # causes_any = ["HD509", "HD507"]
 # culprits = [0]

@@ -1,6 +1,7 @@
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 4"
 # requires = []
+# watch = "--give-up-after 8"
 # outcome = "hang"
 # causes_any = ["HD701", "HD103"]
 # culprits = [3]
