@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame.larger_groups import led_alone, ran_alone_of_all
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
+from hangdoc.diagnosis.blame.usual_way import left_usual_way
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.replay import completes, completing
@@ -32,6 +33,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.operations import operation
+from hangdoc.model.wording import ranks_text
 
 _FEW = 3
 """Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
@@ -171,6 +173,8 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
         tie, others = "unbroken", (rest,)
     if tie == "unbroken" and ran_alone_of_all(case, chosen.culprits, history.members, points):
         tie = led_alone(points[0], chosen.culprits)
+    if tie == "unbroken" and (skips := left_usual_way(case, chosen, points)) is not None:
+        tie = f"`{skips.guard.condition}` has led {ranks_text(chosen.culprits)} alone past a call that was made before"
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
+from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
@@ -18,6 +19,7 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
 MOST_TRIED = 64
@@ -66,6 +68,8 @@ class WaitCycle(Explanation):
     """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
     """The ranks that hold it."""
+    in_turn: Frame | None = None
+    """The loop over its peers in which each rank of the ring is still to come to the one that waits for it."""
 
 
 def odd_schedule(case: Case) -> Blame[WaitCycle] | None:
@@ -105,6 +109,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         )
         sure = f"{circles} rank {' or '.join(map(str, alone))} has gone round without its message"
         return Blame(found, alone, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if around is None and (turn := all_in_turn(case, ring)) is not None:
+        ranks = tuple(sorted(a.rank for a in ring))
+        sure = f"{circle}; each of its ranks comes to the one that waits for it later in one loop"
+        return Blame(replace(found, in_turn=turn), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
         silent = _without_those_that_sent(case, ring, [(each.rank,) for each in ring])

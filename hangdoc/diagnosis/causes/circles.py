@@ -206,8 +206,8 @@ def skipped_alone(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
 def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too
     few, or too many."""
-    ring = blame.found.ring
-    if not ring or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
+    ring, in_turn = blame.found.ring, blame.found.in_turn
+    if not ring or in_turn or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
         return None
     if blame.found.loop is None and all(is_looked_up(case.sources, a.stack) for a in ring):
         return None  # the lines are run in the order of a table, which may be another one this time
@@ -276,7 +276,7 @@ def sent_before_it_received(case: Case, blame: Blame[WaitCycle]) -> Finding | No
     neighbors, and one of them returns between its recv and its send `if self.sure(x):`.
     """
     ring = blame.found.ring
-    if not ring or case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
+    if not ring or case.has_history or blame.found.in_turn or any(a.kind is not ActivityKind.RECV for a in ring):
         return None
     sent = {a.rank: line for a in ring if (line := sent_before(case.sources, a.stack)) is not None}
     if not sent:
@@ -328,26 +328,30 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     return Finding(
         "HD201",
         [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _also_stuck(case, ring)],
-        joined(_steps(ring), same, *_around(case, ring)),
+        joined(_steps(ring), same, *_around(case, blame.found)),
         fix,
         decided_at=chosen,
     )
 
 
-def _around(case: Case, ring: tuple[Activity, ...]) -> list[Message]:
-    """Clauses on what decides about the messages of two ranks with different parts, where stacks alone are there.
+def _around(case: Case, found: WaitCycle) -> list[Message]:
+    """Clauses on the loop in which each has its turn, else on what decides about the messages of two ranks with
+    different parts, where stacks alone are there.
 
     Example: rank 1 waits for a credit `if self.in_flight >= self.window:`, and rank 3 sends one `if self.taken == n:`.
     """
+    ring = found.ring
+    if found.in_turn is not None:
+        return [["each comes to the one that waits for it later in the loop at ", line_of(found.in_turn)]]
     if case.has_history or len(ring) != 2 or len({site_of(a.stack) for a in ring}) != 2:
         return []
-    found: list[Message] = []
+    told: list[Message] = []
     for waiter in ring:
         awaited, parted = awaited_under(case, waiter), of_partner(case, waiter)
         if awaited and 0 < len(parted) <= _MOST_CONDITIONS:
             issued: Message = [f"whether rank {waiter.peer} issues what rank {waiter.rank} awaits depends on "]
-            found += [[issued, Joined(parted, " and ")], *awaited]
-    return found
+            told += [[issued, Joined(parted, " and ")], *awaited]
+    return told
 
 
 def _steps(ring: tuple[Activity, ...]) -> str:

@@ -1,0 +1,70 @@
+"""Whom a rank is still to come to in the loop over its peers that it is in.
+
+Example: rank 0 waits for rank 4 in `for peer in peers: ⏎ swap(peer)`, and its peers are 4 and 1 → it comes to rank 1
+later, so that it has left no message to rank 1 out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.process import Frame
+
+_WHOLE = re.compile(r"[\[(]\d+(, \d+)*,?[\])]")
+"""A list or tuple of ranks, of which nothing was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A loop over the ranks of a rank's messages, and those that it is still to come to."""
+
+    loop: Frame
+    later: tuple[int, ...]
+
+
+def all_in_turn(case: Case, ring: Sequence[Activity]) -> Frame | None:
+    """The one loop in which each rank of the ring comes to the one that waits for it later, where all are in the same
+    round of the loops around it; None where one may have left a message out."""
+    turns = {a.rank: _turn(case.sources, a) for a in ring if a.peer is not None}
+    if len(ring) < 2 or len(turns) < len(ring):
+        return None
+    for waiter in ring:
+        turn = turns.get(waiter.peer) if waiter.peer is not None else None
+        if turn is None or waiter.rank not in turn.later:
+            return None
+        rounds = rounds_of(case, waiter.rank, waiter.peer) if waiter.peer is not None else None
+        if rounds is not None and rounds[0] != rounds[1]:
+            return None
+    loops = {turn.loop for turn in turns.values() if turn is not None}
+    return loops.pop() if len(loops) == 1 else None
+
+
+def _turn(sources: Sources, activity: Activity) -> _Turn | None:
+    """The innermost loop whose item is the peer that the rank waits for, over a list that its frame shows."""
+    found = (_in_frame(sources, frame, str(activity.peer)) for frame in user_stack(activity.stack))
+    return next((turn for turn in found if turn is not None), None)
+
+
+def _in_frame(sources: Sources, frame: Frame, peer: str) -> _Turn | None:
+    tree = sources.function(frame.file, frame.line)
+    values = {local.name: local.value for local in frame.locals}
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or not holds(node, frame.line):
+            continue
+        items = values.get(dotted(node.iter), "")
+        if values.get(node.target.id) != peer or not _WHOLE.fullmatch(items):
+            continue
+        ranks = re.findall(r"\d+", items)
+        if len(set(ranks)) == len(ranks) and peer in ranks:
+            later = tuple(map(int, ranks[ranks.index(peer) + 1 :]))
+            return _Turn(Frame(frame.file, node.lineno, frame.function), later)
+    return None
