@@ -73,8 +73,10 @@ def _runs(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int = _DEEPEST
         return ran | (_runs_its_call(case, unknown, at, deepest - 1) if deepest else {})
     inner = around[-1]
     test = test_at(tree, inner.line)
+    if test is None:
+        return ran
     known = {name: [each for _, each in case.values.named(name.rpartition(".")[2])] for name in inner.names}
-    for rank in unknown if test is not None else ():
+    for rank in unknown:
         seen = {name: {each[rank] for each in per_rank if rank in each} for name, per_rank in known.items()}
         goes = truth(test, {name: next(iter(values)) for name, values in seen.items() if len(values) == 1})
         ran[rank] = None if goes is None else goes == inner.taken
