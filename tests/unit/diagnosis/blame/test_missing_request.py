@@ -29,12 +29,12 @@ def with_thread(rank: RankSnapshot, *frames: Frame) -> RankSnapshot:
     return replace(rank, process=replace(rank.process, looks=looks))
 
 
-def without_value(rank: RankSnapshot, name: str) -> RankSnapshot:
-    """``rank`` with no value of that local."""
+def without_values(rank: RankSnapshot) -> RankSnapshot:
+    """``rank`` without its locals."""
     assert rank.process is not None
 
     def masked(frame: Frame) -> Frame:
-        return replace(frame, locals=tuple(each for each in frame.locals if each.name != name))
+        return replace(frame, locals=())
 
     looks = tuple(
         replace(look, threads=tuple(replace(t, frames=tuple(map(masked, t.frames))) for t in look.threads))
@@ -80,5 +80,5 @@ def test_an_idle_worker_of_a_pool_answers_nothing() -> None:
 @pytest.mark.parametrize("unknown", [0, 3])
 def test_a_rank_of_which_nobody_knows_whether_it_calls_keeps_it_open(unknown: int) -> None:
     before = job()
-    ranks = tuple(without_value(rank, "rank") if rank.rank == unknown else rank for rank in before.ranks)
+    ranks = tuple(without_values(rank) if rank.rank == unknown else rank for rank in before.ranks)
     assert blamed(replace(before, ranks=ranks)) is None
