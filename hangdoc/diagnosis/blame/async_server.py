@@ -35,11 +35,12 @@ def async_server(case: Case) -> Blame[MissingRequest] | None:
     if not absent or len(places) != 1 or len(waiting) < len(absent):
         return None
     if any(
-        case.activities[r].kind != ActivityKind.IN_COLLECTIVE or not case.graph.on(r) & set(waiting) for r in absent
+        case.activities[r].kind != ActivityKind.IN_COLLECTIVE or case.graph.on(r).isdisjoint(waiting) for r in absent
     ):
         return None
     servers = [s.process for s in case.ranks.values() if s.process is not None]
-    if not any(_is_idle(process, {end for ends in asking.values() for end in ends}) for process in servers):
+    every = {end for ends in asking.values() for end in ends}
+    if not any(_is_idle(process, every) for process in servers):
         return None
     found = without_its_call(case, absent, waiting, called)
     if found is None:

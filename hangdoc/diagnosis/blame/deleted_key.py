@@ -23,6 +23,9 @@ from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
+_DEEPEST = 4
+"""Functions that call each other, followed this far, as two may call each other; chosen by hand."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeletedKey(Explanation):
@@ -42,43 +45,51 @@ def deleted_key(case: Case) -> Blame[DeletedKey] | None:
         return None
     others = tuple(sorted(case.seen - set(waiting)))
     got = tuple(rank for rank in others if _has_got(case, rank, waiting[0]))
-    if not got or not all(is_past_setting(case.activities[rank], case.sources) for rank in others):
+    places = {(a.kind, site_of(a.stack)): a for rank in others if (a := case.activities[rank])}
+    if not got or not all(is_past_setting(activity, case.sources) for activity in places.values()):
         return None
     for at in _deleting(case):
-        mine = tuple(rank for rank in others if _runs(case, rank, at))
-        if mine and all(_runs(case, rank, at) is False for rank in waiting):
+        ran = _runs(case, (*others, *waiting), at)
+        mine = tuple(rank for rank in others if ran[rank])
+        if mine and all(ran[rank] is False for rank in waiting):
             sure = f"{ranks_text(got)} got the key there, and {ranks_text(mine)} alone ran the line that deletes one"
             found = DeletedKey(waiting, at)
             return Blame(found, mine, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return None
 
 
-def _runs(case: Case, rank: int, at: Frame) -> bool | None:
-    """Whether the rank has run the line, by its counters, or else by the values that the condition around it tests."""
-    ran = case.ran.has(rank, at.file, at.line)
+def _runs(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int = _DEEPEST) -> dict[int, bool | None]:
+    """Rank → whether it has run the line, by its counters, or else by the values that the condition around it tests.
+
+    Example: `if self.rank == self.cleaner: ⏎ store.delete_key(key)`, with self.rank = 1 and self.cleaner = 1 → True.
+    """
+    ran = {rank: case.ran.has(rank, at.file, at.line) for rank in ranks}
+    unknown = tuple(rank for rank, has in ran.items() if has is None)
+    if not unknown:
+        return ran
     tree = case.sources.function(at.file, at.line)
     around = [guard for guard in guards(tree, at.line) if guard.kind == "if"] if tree is not None else []
-    if ran is not None:
-        return ran
-    if not around:
-        return _runs_its_call(case, rank, at)
+    if tree is None or not around:
+        return ran | (_runs_its_call(case, unknown, at, deepest - 1) if deepest else {})
     inner = around[-1]
     test = test_at(tree, inner.line)
-    values: dict[str, str] = {}
-    for name in inner.names:
-        seen = {per_rank[rank] for _, per_rank in case.values.named(name.rpartition(".")[2]) if rank in per_rank}
-        values |= {name: next(iter(seen))} if len(seen) == 1 else {}
-    goes = truth(test, values) if test is not None else None
-    return goes if goes is None else goes == inner.taken
+    if test is None:
+        return ran
+    known = {name: [each for _, each in case.values.named(name.rpartition(".")[2])] for name in inner.names}
+    for rank in unknown:
+        seen = {name: {each[rank] for each in per_rank if rank in each} for name, per_rank in known.items()}
+        goes = truth(test, {name: next(iter(values)) for name, values in seen.items() if len(values) == 1})
+        ran[rank] = None if goes is None else goes == inner.taken
+    return ran
 
 
-def _runs_its_call(case: Case, rank: int, at: Frame) -> bool | None:
+def _runs_its_call(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int) -> dict[int, bool | None]:
     """The same of the only call of the function that holds the line."""
     calls = case.sources.user_calls(at.function)
     if len(calls) != 1 or (calls[0].file, calls[0].call.lineno) == (at.file, at.line):
-        return None
+        return {}
     caller = getattr(calls[0].function, "name", "<module>")
-    return _runs(case, rank, Frame(calls[0].file, calls[0].call.lineno, caller)) if caller != at.function else None
+    return _runs(case, ranks, Frame(calls[0].file, calls[0].call.lineno, caller), deepest)
 
 
 def _has_got(case: Case, rank: int, waiting: int) -> bool:

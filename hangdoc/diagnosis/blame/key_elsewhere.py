@@ -25,7 +25,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, text_of
@@ -58,9 +58,14 @@ def key_elsewhere(case: Case) -> Blame[KeyElsewhere] | None:
     set_at = own_setting(case.sources) if len(waiting) > 1 and not case.hidden else None
     if set_at is None or deletes_keys(case.sources) or not is_by_rank(case.sources, set_at):
         return None
-    if not all(_has_set(case, rank, set_at) and _awaits_others(case, rank, waiting) for rank in waiting):
+    places = {lines_of(site_of(case.activities[rank].stack)): rank for rank in waiting}
+    if not all(_has_set(case, rank, set_at) for rank in places.values()):
         return None
-    missed = {(rank, of) for rank in waiting for of in _missed(case, rank, waiting)}
+    among = frozenset(waiting)
+    if not all(_awaits_others(case, rank, among) for rank in waiting):
+        return None
+    stems = {stem_of(key) for rank in waiting for key in awaited_keys(case, rank)}
+    missed = {(rank, of) for rank in waiting for of in _missed(case, rank, among, one_kind=len(stems) == 1)}
     if not missed and set(waiting) != set(case.ranks):
         return None  # the key of a rank that is still to come may be what they wait for
     makers = _makers(case)
@@ -69,7 +74,7 @@ def key_elsewhere(case: Case) -> Blame[KeyElsewhere] | None:
     inside = _within_process(case, waiting)
     own += [(makers[name], inside) for name in names("store_of_process") if name in makers and inside]
     alone = {ranks for _, ranks in own}
-    sides = {ranks for ranks in alone if all(len({*pair} & {*ranks}) == 1 for pair in missed)}
+    sides = {ranks for ranks in alone if _are_across(missed, frozenset(ranks))}
     if len(odd) != 1 and len(sides) != 1:
         return _any_of_two(waiting, set_at, odd)
     culprits = odd if len(odd) == 1 else next(iter(sides))
@@ -79,6 +84,11 @@ def key_elsewhere(case: Case) -> Blame[KeyElsewhere] | None:
     sure = f"{ranks_text(culprits)} and {ranks_text(others)} wait for keys that the other side has set"
     found = KeyElsewhere(waiting, set_at, made_at)
     return Blame(found, culprits, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _are_across(missed: set[tuple[int, int]], side: frozenset[int]) -> bool:
+    """True if of each (rank, the rank whose key it waits for) one is on that side, and one is not."""
+    return all((rank in side) != (of in side) for rank, of in missed)
 
 
 def _any_of_two(waiting: tuple[int, ...], set_at: Frame, odd: tuple[int, ...]) -> Blame[KeyElsewhere] | None:
@@ -147,27 +157,26 @@ def _always(tree: ast.AST, line: int, met: set[tuple[int, str]]) -> bool:
     return all(guard.kind not in _NOT_ALWAYS or guard.place in met for guard in guards(tree, line))
 
 
-def _awaits_others(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
+def _awaits_others(case: Case, rank: int, waiting: frozenset[int]) -> bool:
     """True if one of the keys that it waits for is another waiting rank's own."""
     keys = awaited_keys(case, rank)
-    others = set(waiting) - {rank}
     if keys:
-        return any(number_of(key) in others for key in keys)
+        return any(number != rank and number in waiting for number in map(number_of, keys))
     return bool(_item(case, rank, waiting)) or awaits_those_of_all(case, rank)
 
 
-def _missed(case: Case, rank: int, waiting: tuple[int, ...]) -> set[int]:
-    """The ranks whose key it waits for, as far as that is known: the key's number, or the item of the loop over ranks
-    in which it waits. Of several keys that are waited for at once, none: any of them may be there."""
+def _missed(case: Case, rank: int, waiting: frozenset[int], *, one_kind: bool) -> set[int]:
+    """The ranks whose key it waits for, as far as that is known: the key's number, where all keys are of ``one_kind``,
+    or the item of the loop over ranks in which it waits. Of several keys that are waited for at once, none: any of them
+    may be there."""
     keys = awaited_keys(case, rank)
-    stems = {stem_of(key) for other in waiting for key in awaited_keys(case, other)}
-    if len(keys) == 1 and len(stems) == 1:
+    if len(keys) == 1 and one_kind:
         number = number_of(keys[0])
-        return {number} & set(waiting) - {rank} if number is not None else set()
+        return {number} if number is not None and number != rank and number in waiting else set()
     return set() if keys else _item(case, rank, waiting)
 
 
-def _item(case: Case, rank: int, waiting: tuple[int, ...]) -> set[int]:
+def _item(case: Case, rank: int, waiting: frozenset[int]) -> set[int]:
     frame = next(iter(user_stack(case.activities[rank].stack)), None)
     tree = case.sources.function(frame.file, frame.line) if frame is not None else None
     if frame is None or tree is None:
@@ -181,7 +190,8 @@ def _item(case: Case, rank: int, waiting: tuple[int, ...]) -> set[int]:
     value = case.values.of(frame.file, plain(frame.function), loops[0].target.id).get(rank, "")
     if pattern("all_ranks").search(over) is None or not value.isdecimal():
         return set()
-    return {int(value)} & set(waiting) - {rank}
+    number = number_of(value)
+    return {number} if number is not None and number != rank and number in waiting else set()
 
 
 def _in_other_loop(case: Case, rank: int) -> bool:

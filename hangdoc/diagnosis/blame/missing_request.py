@@ -321,6 +321,8 @@ def _set_under(tree: ast.AST, guard: Guard, frame: Frame) -> bool | None:
     stored = [n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     within = {n.id for n in stored if guard.holds(n.lineno)} - {n.id for n in stored if not guard.holds(n.lineno)}
     seen = {local.name for local in frame.locals}
+    if frame.line < guard.line and not within & seen:
+        return None  # it may be still to come there
     return bool(within & seen) if within and seen else None
 
 

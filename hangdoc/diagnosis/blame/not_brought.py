@@ -30,6 +30,9 @@ from hangdoc.model.process import Frame
 
 _QUEUED = frozenset({ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.IO})
 """What a rank does that takes from a queue of processes, or of a Manager."""
+_MOST_ALONE = 8
+"""Ranks of which each has run what no other has, and one alone may be to blame; of more, each goes its own way. Chosen
+by hand."""
 
 
 class What(Enum):
@@ -57,7 +60,7 @@ def not_brought(case: Case) -> Blame[NotBrought] | None:
     """The blame of the only rank that went past the line; None where the counters of lines do not tell, or a rank does
     anything but wait for the one that waits."""
     roots = tuple(sorted(case.graph.roots))
-    if not roots or case.hidden or len({case.activities[rank].where for rank in roots}) != 1:
+    if not roots or case.hidden or len({_line(case, rank) for rank in roots}) != 1:
         return None
     others = tuple(sorted(set(case.activities) - set(roots)))
     if len(case.activities) < 3 or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in others):
@@ -76,12 +79,18 @@ def not_brought(case: Case) -> Blame[NotBrought] | None:
     return Blame(found, (rank,), proved=False, confidence=Confidence.LIKELY, sure=sure)
 
 
+def _line(case: Case, rank: int) -> tuple[str, int] | None:
+    where = case.activities[rank].where
+    return (where.file, where.line) if where is not None else None
+
+
 def _past_by_counters(
     case: Case, ranks: tuple[int, ...], beside: tuple[int, ...], places: tuple[Frame, ...]
 ) -> dict[int, Condition]:
     """Rank → the condition by which it went past these lines, of those that alone have run something under it."""
     past: dict[int, Condition] = {}
-    for rank in ranks if places and case.ran else ():
+    alone = set(case.ran.ran_what_no_other_has(beside)).intersection(ranks) if places else set()
+    for rank in sorted(alone) if len(alone) <= _MOST_ALONE else ():
         left = ran_alone(case, ((rank,), tuple(r for r in beside if r != rank)))
         mine = [each for each in left if each.side == 0 and _leads_past(case.sources, each, places)]
         if len(mine) == 1:

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.polls import polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
@@ -30,6 +30,8 @@ from hangdoc.model.wording import ranks_text
 
 _POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
 _SIGNALLED = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
+_MOST_PLACES = 16
+"""Places at which ranks poll, of which each is compared; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +72,32 @@ def left_handover(case: Case) -> Blame[LeftHandover] | None:
     Example: rank 0 polls for room in `ring.push(row)`, ranks 1 and 2 poll for rows in `for step in range(rounds): ⏎
     ring.pull()`, and rank 3, which has left that loop by its `break`, is in the all_reduce after it → rank 3.
     """
-    polling = [rank for rank, a in case.activities.items() if a.kind in _POLLING]
-    rest = [rank for rank in case.activities if rank not in polling]
-    lines = {case.activities[rank].where for rank in polling}
+    polling = [rank for rank, a in sorted(case.activities.items()) if a.kind in _POLLING]
+    rest = [rank for rank, a in case.activities.items() if a.kind not in _POLLING]
+    lines = {lines_of(site_of(case.activities[rank].stack))[:1] for rank in polling}
     if len(rest) != 1 or len(lines) < 2 or case.hidden or not shares_memory(case.sources):
         return None
     if case.activities[rest[0]].kind != ActivityKind.IN_COLLECTIVE:
         return None
     found: dict[tuple[str, int], tuple[BranchPoint, list[int]]] = {}
+    alike: dict[Site, list[int]] = {}
     for rank in polling:
-        sides = (case.activities[rest[0]].stack, case.activities[rank].stack)
-        points = diverging_guards(case.sources, case.values, sides, ((rest[0],), (rank,)))
-        where = case.activities[rank].where
+        alike.setdefault(lines_of(site_of(case.activities[rank].stack)), []).append(rank)
+    for ranks in alike.values() if len(alike) <= _MOST_PLACES else ():
+        sides = (case.activities[rest[0]].stack, case.activities[ranks[0]].stack)
+        points = diverging_guards(case.sources, case.values, sides, ((rest[0],), tuple(ranks)))
+        where = case.activities[ranks[0]].where
         loops = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
         # The innermost loop is the one that polls.
         loop = next((p for p in loops if where is None or p.function != where.function), None)
         if loop is not None and is_past(case.sources, *sides) == "certainly":
-            found.setdefault((loop.file, loop.guard.line), (loop, []))[1].append(rank)
+            found.setdefault((loop.file, loop.guard.line), (loop, []))[1].extend(ranks)
     loop, still = max(found.values(), key=lambda each: len(each[1]), default=(None, []))
     if loop is None or any(other is not still and len(other) >= len(still) for _, other in found.values()):
         return None  # it may be any of these loops that it was in
     out = way_out_of(case, loop)
     way_out = Condition(out.guard.condition, out.file, out.guard.line) if out is not None else None
-    explained = LeftHandover(tuple(still), Condition(loop.guard.condition, loop.file, loop.guard.line), way_out)
+    explained = LeftHandover(tuple(sorted(still)), Condition(loop.guard.condition, loop.file, loop.guard.line), way_out)
     sure = f"all others are still in their loops, and rank {rest[0]} has left its own"
     return Blame(explained, (rest[0],), confidence=Confidence.LIKELY, sure=sure)
 

@@ -13,6 +13,8 @@ from hangdoc.model.message import Does, Joined, Message, Ranks, conditions_in, j
 
 _MOST_RANKS = 3
 """Ranks of the circle that a sentence names; chosen by hand."""
+_MOST_COMPARED = 16
+"""Ranks of the circle of which each is compared with all others; chosen by hand."""
 
 
 @cause("HD504", explains=WaitCycle, order=319)
@@ -45,7 +47,7 @@ def _order(case: Case, holders: tuple[int, ...]) -> Message:
     Example: `if self.rank % 2: ⏎ order.reverse()`, and rank 1 alone has run the second line.
     """
     found: dict[tuple[str, int], Message] = {}
-    for rank in holders:
+    for rank in holders if len(holders) <= _MOST_COMPARED else ():
         others = tuple(other for other in holders if other != rank)
         for file, line in case.ran.ran_alone((rank,), others):
             tree = case.sources.function(file, line)

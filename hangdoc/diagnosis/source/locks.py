@@ -10,10 +10,11 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
+_OVER_AND_OVER = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DEEPEST = 2
 """Functions that call each other, followed this far to what lets a lock go; chosen by hand."""
 
@@ -50,7 +51,10 @@ def holders(process: Process, where: Frame | None, sources: Sources) -> list[Hol
         Holder(name, thread, frame)
         for thread in (*process.last.threads[1:], *process.last.threads[:1])
         for name, frame in held(thread.frames, sources)
-        if any(_one_lock((name, frame), (want, where)) or _is_the_only(name, want, sources) for want in locks)
+        if any(
+            _one_lock((name, frame), (want, where)) or _is_the_only((name, frame), (want, where), sources)
+            for want in locks
+        )
     ]
 
 
@@ -73,13 +77,24 @@ def condition_to_take(at: Frame, sources: Sources) -> Condition | None:
     return Condition(around[-1].condition, at.file, around[-1].line) if around else None
 
 
-def _is_the_only(name: str, other: str, sources: Sources) -> bool:
+def _is_the_only(a: tuple[str, Frame], b: tuple[str, Frame], sources: Sources) -> bool:
     """True if both names end alike, and the program makes a single lock of that name, which one object gets from
-    another: `self.guard = threading.Lock()` in one class, `self.guard = guard` in another one."""
+    another: `self.guard = threading.Lock()` in one class, `self.guard = guard` in another one. False of what one
+    function calls by two names, `with source.lock: ⏎ with target.lock:`, and of a class of which several are made."""
+    (name, mine), (other, theirs) = a, b
     last = name.rpartition(".")[2]
-    if last != other.rpartition(".")[2]:
+    if last != other.rpartition(".")[2] or (name != other and same_function(mine, theirs)):
         return False
-    return len({(file, line) for file, tree in sources.user_trees() for line in _lines_that_make(last, tree)}) == 1
+    made = {(file, line): tree for file, tree in sources.user_trees() for line in _lines_that_make(last, tree)}
+    return len(made) == 1 and all(_is_in_one_object(tree, line, sources) for (_, line), tree in made.items())
+
+
+def _is_in_one_object(tree: ast.AST, line: int, sources: Sources) -> bool:
+    """False if the line is in a class of which the program makes several objects, by several calls or in a loop."""
+    around = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and holds(n, line)]
+    calls = sources.user_calls(max(around, key=lambda each: each.lineno).name) if around else []
+    loops = [n for each in calls for n in ast.walk(each.function) if isinstance(n, _OVER_AND_OVER)]
+    return len(calls) < 2 and not any(holds(loop, each.call.lineno) for loop in loops for each in calls)
 
 
 def _lines_that_make(name: str, tree: ast.AST) -> Iterator[int]:

@@ -83,6 +83,18 @@ class Ran:
         first = {getattr(function, "lineno", 0), *decorators}
         return not first.isdisjoint(lines.uncalled) and first.isdisjoint(lines.called)
 
+    def ran_what_no_other_has(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """The ranks that have each run a line of the user's that no other of these has.
+
+        Example: rank 0 has run lines 3 and 4, rank 1 lines 3 and 5, ranks 2 and 3 line 3 → (0, 1).
+        """
+        alone: dict[tuple[str, int], int | None] = {}
+        for rank in self.known(ranks):
+            for file, lines in self._ranks[rank].items():
+                for line in lines.ran if not is_library(Frame(file, 0, "")) else ():
+                    alone[file, line] = None if (file, line) in alone else rank
+        return tuple(sorted({rank for rank in alone.values() if rank is not None}))
+
     def ran_alone(self, ranks: tuple[int, ...], others: tuple[int, ...]) -> Iterator[tuple[str, int]]:
         """(file, line) of the user's lines that each of the ranks has run and none of the others has."""
         mine, theirs = self.known(ranks), self.known(others)

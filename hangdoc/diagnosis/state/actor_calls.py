@@ -23,17 +23,41 @@ _SEVERAL = ("max_concurrency", "concurrency_groups")
 
 def busy_actors(activities: Mapping[int, Activity], sources: Sources) -> dict[int, tuple[int, ...]]:
     """Rank that waits for a method of another actor → the ranks of that class, all of which are in a method; without
-    ranks for which that cannot be told."""
+    ranks for which that cannot be told.
+
+    Which of them it asks is not known: it may go on as soon as one may that does not wait so, and then waits for these.
+    Example: 0 and 2 wait for players, of which 1 works → {0: (1,), 2: (1,)}; if 1 waits so as well → {0: (1, 2), …}.
+    """
     asking = {rank: a for rank, a in activities.items() if a.reason == WaitReason.TASK and a.where is not None}
     if not asking or any(a.stack and is_in(a.stack[0], "actor_file", "actor_loop") for a in activities.values()):
         return {}
-    found: dict[int, tuple[int, ...]] = {}
+    asked: dict[int, str] = {}
+    owners: dict[str, set[str]] = {}
     for rank, activity in asking.items():
-        classes = {owner for name in awaited_methods(activity.where, sources) for owner in _owners(name, sources)}
-        others = tuple(r for r, each in sorted(activities.items()) if r != rank and _class_of(each) in classes)
-        if len(classes) == 1 and others:
-            found[rank] = others
-    return found
+        methods = awaited_methods(activity.where, sources)
+        owners |= {name: _owners(name, sources) for name in methods if name not in owners}
+        classes = {owner for name in methods for owner in owners[name]}
+        asked |= {rank: classes.pop()} if len(classes) == 1 else {}
+    ranks_of: dict[str, list[int]] = {}
+    for rank, activity in sorted(activities.items()):
+        ranks_of.setdefault(_class_of(activity), []).append(rank)
+    found = _that_may_go_on(asked, ranks_of)
+    stuck = ((rank, tuple(r for r in ranks_of.get(asked[rank], ()) if r != rank)) for rank in asked.keys() - found)
+    return found | {rank: others for rank, others in stuck if others}
+
+
+def _that_may_go_on(asked: Mapping[int, str], ranks_of: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    """Rank that may get its answer → the ranks of the class it asks that wait for no actor, or that may go on before it
+    does."""
+    found: dict[int, tuple[int, ...]] = {}
+    while True:
+        free = {
+            owner: tuple(r for r in ranks if r not in asked or r in found) for owner, ranks in ranks_of.items() if owner
+        }
+        more = {r: free[owner] for r, owner in asked.items() if r not in found and free.get(owner)}
+        if not more:
+            return found
+        found |= more
 
 
 def awaited_methods(where: Frame | None, sources: Sources) -> list[str]:

@@ -47,7 +47,13 @@ class Graph:
 
     def on(self, rank: int) -> frozenset[int]:
         """The ranks that ``rank`` waits for."""
-        return frozenset(r for w in self._by_waiter.get(rank, ()) for r in w.on)
+        each = [self._on[id(wait.on)] for wait in self._by_waiter.get(rank, ())]
+        return each[0] if len(each) == 1 else frozenset().union(*each)
+
+    @cached_property
+    def _on(self) -> dict[int, frozenset[int]]:
+        """The ranks of each ``on``, once for all that share it."""
+        return {id(wait.on): frozenset(wait.on) for wait in distinct_waits(self.waits)}
 
     @cached_property
     def _by_waiter(self) -> dict[int, list[Wait]]:
@@ -176,7 +182,7 @@ class _Builder:
         place = (there.file, there.line)
         if place not in self._elsewhere:  # thousands of ranks may wait so
             self._elsewhere[place] = tuple(r for r in sorted(self.activities) if place not in self._lines_of(r))
-        return tuple(r for r in self._elsewhere[place] if r != rank)
+        return self._elsewhere[place]
 
     def _lines_of(self, rank: int) -> set[tuple[str, int]]:
         """The user's innermost line of each of its threads."""

@@ -270,3 +270,35 @@ def test_a_lock_that_is_taken_on_one_rank_only() -> None:
     assert held((frame,), sources) == [("self.guard", Frame(FILE, 6, "Loop.step"))]
     assert condition_to_take(Frame(FILE, 6, "Loop.step"), sources) == Condition("if self.rank == 0:", FILE, 6)
     assert condition_to_take(Frame(FILE, 8, "Loop.step"), sources) is None
+
+
+SEVERAL = """\
+class Shard:
+    def __init__(self):
+        self.lock = threading.Lock()
+def move(source, target):
+    with source.lock:
+        with target.lock:
+            target.rows += source.rows
+def save(shard):
+    with shard.lock:
+        write(shard.rows)
+def main():
+    shards = [Shard() for _ in range(8)]
+"""
+
+
+@pytest.mark.parametrize(("made", "line", "found"), [
+    ("[Shard() for _ in range(8)]", 9, []),
+    ("Shard()", 9, ["source.lock"]),
+    ("Shard()", 6, []),
+])  # fmt: skip
+def test_locks_of_several_objects_are_not_one(made: str, line: int, found: list[str]) -> None:
+    text = SEVERAL.replace("[Shard() for _ in range(8)]", made)
+    sources = Sources((SourceText(FILE, "<module>", 1, text),))
+    function = "move" if line == 6 else "save"
+    main = Thread(1, "main", "S", frames=(Frame(FILE, line, function),))
+    other = Thread(2, "mover", "S", frames=(Frame(FILE, 6, "move"),))
+    threads = (main,) if line == 6 else (main, other)
+    process = Process(1, 0, "rank", looks=(ProcessState(0.0, "S", threads=threads),))
+    assert [each.name for each in holders(process, Frame(FILE, line, function), sources)] == found

@@ -203,3 +203,10 @@ def test_a_group_that_nobody_knows():
     assert waits(found) == {0: (1,)}
     assert all(isinstance(wait, Wait) for wait in found.waits)
     assert END not in {wait.why for wait in found.waits}
+
+
+def test_ranks_that_wait_for_the_same_share_one_set_of_them():
+    """Of thousands of ranks, each would otherwise copy thousands."""
+    found = graph([at("in-collective"), at("in-collective"), at("computing"), at("computing", line=12)])
+    assert found.on(0) is found.on(1)
+    assert found.on(0) == {2, 3}
