@@ -6,13 +6,9 @@ Example: rank 0 is in `server.accept()`, rank 1 in the `except OSError:` of a lo
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.polls import polling_loop
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.model.kinds import ActivityKind
 
 
@@ -33,9 +29,5 @@ def _accepts(case: Case, rank: int) -> bool:
 def _tries_to_connect(case: Case, rank: int) -> bool:
     """True if the rank sleeps in a loop that tries to connect."""
     activity = case.activities[rank]
-    where = next(iter(user_stack(activity.stack)), None)
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
-    if loop is None or activity.kind is not ActivityKind.SLEEPING:
-        return False
-    return any(isinstance(n, ast.Call) and last_name(n.func) in names("connects") for n in ast.walk(loop))
+    asleep = activity.kind is ActivityKind.SLEEPING
+    return asleep and calls_in_its_loop(case.sources, activity.stack, names("connects"))

@@ -6,7 +6,6 @@ take() and waits for them → rank 0, which left refresh() under `if self.fresh(
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.left_lock import has_passed
@@ -15,8 +14,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
 from hangdoc.diagnosis.source.locks import only_way_out
-from hangdoc.diagnosis.source.polls import polling_loop
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -55,9 +53,5 @@ def store_lock(case: Case) -> Blame[StoreLock] | None:
 def _tries(case: Case, rank: int) -> bool:
     """True if the rank sleeps in a loop that compares and sets a key."""
     activity = case.activities[rank]
-    where = next(iter(user_stack(activity.stack)), None)
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
-    if loop is None or activity.kind is not ActivityKind.SLEEPING:
-        return False
-    return any(isinstance(n, ast.Call) and last_name(n.func) in names("compares_key") for n in ast.walk(loop))
+    asleep = activity.kind is ActivityKind.SLEEPING
+    return asleep and calls_in_its_loop(case.sources, activity.stack, names("compares_key"))

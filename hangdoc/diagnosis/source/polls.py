@@ -113,6 +113,18 @@ def polling_loop(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While
     return max(loops, key=lambda node: node.lineno, default=None)
 
 
+def calls_in_its_loop(sources: Sources, stack: Stack, called: Collection[str]) -> bool:
+    """True if the innermost loop around the stack's innermost line makes a call of one of these names.
+
+    Example: `while True: ⏎ try: ⏎ sock.connect(address) ⏎ except OSError: ⏎ sleep(1)`, at the sleep, and 'connect'.
+    """
+    where = next(iter(user_stack(stack)), None)
+    tree = sources.function(where.file, where.line) if where is not None else None
+    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
+    calls = (n for n in ast.walk(loop) if isinstance(n, ast.Call)) if loop is not None else ()
+    return any(last_name(call.func) in called for call in calls)
+
+
 def _asking(sources: Sources, loop: ast.AST, function: ast.AST, called: Collection[str]) -> Iterator[_Asked]:
     """The calls of these names in the loop, or in a function that it calls."""
     found = list(_calls_with_text(loop, function, called))
