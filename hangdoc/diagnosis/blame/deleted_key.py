@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
+from hangdoc.diagnosis.blame.how_sure import at_one_line
+from hangdoc.diagnosis.blame.left_lock import has_passed
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -41,7 +42,7 @@ def deleted_key(case: Case) -> Blame[DeletedKey] | None:
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
     if not waiting or case.hidden or free_ranks(case.activities):
         return None
-    if len({lines_of(site_of(case.activities[rank].stack)) for rank in waiting}) > 1:
+    if not at_one_line(case, waiting):
         return None
     others = tuple(sorted(case.seen - set(waiting)))
     got = tuple(rank for rank in others if _has_got(case, rank, waiting[0]))
@@ -94,13 +95,10 @@ def _runs_its_call(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int) 
 
 def _has_got(case: Case, rank: int, waiting: int) -> bool:
     """True if the rank has been at the line of the wait, and is ahead of who is still there."""
-    mine, theirs = case.activities[rank], case.activities[waiting]
-    at = next(iter(user_stack(theirs.stack)), None)
+    at = next(iter(user_stack(case.activities[waiting].stack)), None)
     if at is None or case.ran.has(rank, at.file, at.line) is False:
         return False
-    past = is_past(case.sources, mine.stack, theirs.stack)
-    ahead = mine.kind == ActivityKind.IN_COLLECTIVE and waiting in case.graph.on(rank)
-    return past == "certainly" or (ahead and (past == "perhaps" or in_one_loop(case.sources, mine.stack, theirs.stack)))
+    return has_passed(case, rank, (waiting,))
 
 
 def _deleting(case: Case) -> list[Frame]:

@@ -45,7 +45,7 @@ def failing_pool(case: Case) -> Blame[FailingPool] | None:
     if len(waiting) != 1 or len({given for _, given in made}) != 1 or _replaces_workers(case.sources):
         return None
     pool, given = made[0]
-    made_at = Frame(pool.file, pool.call.lineno, getattr(pool.function, "name", "<module>"))
+    made_at = pool.at
     bodies = case.sources.user_definitions(given)
     defined_at = Frame(bodies[0][0], bodies[0][1].lineno, given) if len(bodies) == 1 else None
     sure = "none of the pool's workers is there in both looks, a second apart"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.frames.stacks import lines_of, site_of
 from hangdoc.diagnosis.source.loops import asks_again
 from hangdoc.diagnosis.state.process import blocking_thread, is_moving
 from hangdoc.diagnosis.state.store_keys import free_ranks
@@ -99,3 +100,14 @@ def nobody_acts(case: Case, waiting: tuple[int, ...]) -> bool:
     if any(thread.wakes_in is not None for thread in threads) or set(free_ranks(case.activities)) - set(waiting):
         return False
     return not any(is_moving(launcher) for _, launcher in case.job.launchers)
+
+
+def has_children(case: Case, rank: int) -> bool:
+    """True if the rank has processes of its own that were looked at."""
+    process = case.ranks[rank].process
+    return process is not None and any(child.last is not None for child in process.children)
+
+
+def at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if the ranks wait at one line, called by the same lines."""
+    return len({lines_of(site_of(case.activities[rank].stack)) for rank in ranks}) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.how_sure import nobody_acts
+from hangdoc.diagnosis.blame.how_sure import has_children, nobody_acts
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -48,9 +48,9 @@ def kept_lock(case: Case) -> Blame[KeptLock] | None:
         found = _left_by(trying, taken_at, line, guard)
         how = Confidence.POSSIBLE if None in ran.values() else Confidence.LIKELY
         sure = f"{ranks_text(mine)} alone ran the line that goes round letting it go"
-        proved = nobody_acts(case, trying) and not any(_has_children(case, rank) for rank in sorted(case.seen))
+        proved = nobody_acts(case, trying) and not any(has_children(case, rank) for rank in sorted(case.seen))
         return Blame(found, mine, proved=proved, confidence=how, sure=sure)
-    if len(ways) != 1 or set(trying) != set(case.ranks) or any(_has_children(case, rank) for rank in trying):
+    if len(ways) != 1 or set(trying) != set(case.ranks) or any(has_children(case, rank) for rank in trying):
         return None
     sure = "all wait for it, so nobody is left to let it go; no source shows who took it last"
     found = _left_by(trying, taken_at, *ways[0])
@@ -60,8 +60,3 @@ def kept_lock(case: Case) -> Blame[KeptLock] | None:
 def _left_by(trying: tuple[int, ...], taken_at: Frame, line: int, guard: Guard) -> KeptLock:
     left_at = Frame(taken_at.file, line, taken_at.function)
     return KeptLock(trying, taken_at, left_at, Condition(guard.condition, taken_at.file, guard.line))
-
-
-def _has_children(case: Case, rank: int) -> bool:
-    process = case.ranks[rank].process
-    return process is not None and any(child.last is not None for child in process.children)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.how_sure import polls
+from hangdoc.diagnosis.blame.how_sure import at_one_line, polls
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of
 from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.process import Frame
@@ -33,7 +32,7 @@ def left_turn(case: Case) -> Blame[LeftTurn] | None:
     others = tuple(sorted(case.seen - set(waiting)))
     if not waiting or not others or case.hidden or any(case.activities[r].kind not in COMMUNICATING for r in others):
         return None
-    if len({lines_of(site_of(case.activities[rank].stack)) for rank in waiting}) > 1:
+    if not at_one_line(case, waiting):
         return None
     ending = what_ends_polling(case.sources, case.activities[waiting[0]].stack)
     if ending is None or ending.removes:

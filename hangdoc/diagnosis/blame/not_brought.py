@@ -22,7 +22,7 @@ from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import calls_of
-from hangdoc.diagnosis.source.sources import Sources, UserCall
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -135,7 +135,7 @@ def _tests_before(case: Case, at: Frame) -> Iterator[tuple[_Test, tuple[tuple[st
         return
     parameters = [each.arg for each in function.args.args]
     for call in case.sources.user_calls(function.name):
-        caller = Frame(call.file, call.call.lineno, getattr(call.function, "name", "<module>"))
+        caller = call.at
         method = isinstance(call.call.func, ast.Attribute) and parameters[:1] == ["self"]
         given = dict(zip(parameters[1 if method else 0 :], map(dotted, call.call.args), strict=False))
         given |= {word.arg: dotted(word.value) for word in call.call.keywords if word.arg}
@@ -154,7 +154,7 @@ def _brought_at(case: Case, rank: int) -> tuple[tuple[Frame, ...], What]:
         return tuple(_let_go_at(case, activity.where)), What.LOCK
     method = plain(below[-1].function) if below else ""
     if method in names("takes_connection"):
-        return tuple(map(_frame_of, case.sources.user_calls(*names("makes_connection")))), What.CONNECTION
+        return tuple(each.at for each in case.sources.user_calls(*names("makes_connection"))), What.CONNECTION
     if method == "get" and activity.kind in _QUEUED and below[-1].file.endswith(names("shared_queue_file")):
         name = receiver_of(activity.where, method, case.sources)
         return tuple(places_of_methods(name, ("put", "put_nowait"), case.sources)) if name else (), What.ITEM
@@ -173,11 +173,7 @@ def _let_go_at(case: Case, where: Frame) -> Iterator[Frame]:
     for _, _, node in case.sources.user_classes(owner.rpartition(".")[2]):
         own = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
         for method in sorted(own & set(names("lets_lock_go"))):
-            yield from map(_frame_of, case.sources.user_calls(method))
-
-
-def _frame_of(call: UserCall) -> Frame:
-    return Frame(call.file, call.call.lineno, getattr(call.function, "name", "<module>"))
+            yield from (each.at for each in case.sources.user_calls(method))
 
 
 def _leads_past(sources: Sources, left: LeftBehind, places: tuple[Frame, ...]) -> bool:

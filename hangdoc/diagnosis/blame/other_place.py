@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.shared_by_processes import POLLING
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.shared_values import places_tested, shares_memory
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
-
-_POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def other_place(case: Case) -> Blame[OtherPlace] | None:
     self.flags[slot, reader]:`, ranks 1 and 2 with slot = 1 and rank 3 with slot = 2 → rank 3, which has gone on past
     slot 1 without doing its part.
     """
-    still = all(a.kind in _POLLING and not a.moving for a in case.activities.values())
+    still = all(a.kind in POLLING and not a.moving for a in case.activities.values())
     if not still or case.hidden or not shares_memory(case.sources):
         return None
     lines: dict[tuple[str, int], list[int]] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.how_sure import nobody_acts
-from hangdoc.diagnosis.blame.unmade_file import at_one_line, is_further_on, ways_past
+from hangdoc.diagnosis.blame.how_sure import at_one_line, has_children, nobody_acts
+from hangdoc.diagnosis.blame.unmade_file import is_further_on, ways_past
 from hangdoc.diagnosis.blame.unset_key import other_arm
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
@@ -28,8 +28,10 @@ from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import ranks_text
 
-_POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
-_SIGNALLED = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
+POLLING = (ActivityKind.SLEEPING, ActivityKind.COMPUTING)
+"""What a rank does that asks again and again for a value in shared memory."""
+SIGNALLED = (ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO)
+"""What a rank does that waits for an event, a pipe or a queue between processes."""
 _MOST_PLACES = 16
 """Places at which ranks poll, of which each is compared; chosen by hand."""
 
@@ -72,8 +74,8 @@ def left_handover(case: Case) -> Blame[LeftHandover] | None:
     Example: rank 0 polls for room in `ring.push(row)`, ranks 1 and 2 poll for rows in `for step in range(rounds): ⏎
     ring.pull()`, and rank 3, which has left that loop by its `break`, is in the all_reduce after it → rank 3.
     """
-    polling = [rank for rank, a in sorted(case.activities.items()) if a.kind in _POLLING]
-    rest = [rank for rank, a in case.activities.items() if a.kind not in _POLLING]
+    polling = [rank for rank, a in sorted(case.activities.items()) if a.kind in POLLING]
+    rest = [rank for rank, a in case.activities.items() if a.kind not in POLLING]
     lines = {lines_of(site_of(case.activities[rank].stack))[:1] for rank in polling}
     if len(rest) != 1 or len(lines) < 2 or case.hidden or not shares_memory(case.sources):
         return None
@@ -109,13 +111,13 @@ def unset_by_the_other_arm(case: Case) -> Blame[Unset] | None:
     else: ⏎ page.wait_for(step)`, and publish() writes under `if changed:`; rank 0 waits for them in the barrier behind
     it → rank 0.
     """
-    asleep = tuple(r for r, a in sorted(case.activities.items()) if a.kind in (*_POLLING, *_SIGNALLED))
+    asleep = tuple(r for r, a in sorted(case.activities.items()) if a.kind in (*POLLING, *SIGNALLED))
     others = tuple(sorted(set(case.activities) - set(asleep)))
     if not 0 < len(others) <= len(asleep) or case.hidden or not at_one_line(case, asleep):
         return None
     stack, kind = case.activities[asleep[0]].stack, case.activities[asleep[0]].kind
-    signal = what_signals(case.sources, stack) if kind in _SIGNALLED else None
-    set_at = signal[0] if signal is not None else what_changes_value(case.sources, stack) if kind in _POLLING else None
+    signal = what_signals(case.sources, stack) if kind in SIGNALLED else None
+    set_at = signal[0] if signal is not None else what_changes_value(case.sources, stack) if kind in POLLING else None
     if set_at is None or not all(is_further_on(case, rank, asleep) for rank in others):
         return None
     sets = lines_at(set_at)
@@ -136,7 +138,7 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
     world: ⏎ sleep(0.1)`: ranks 0, 1 and 3 are in the last line, rank 2 in the all_reduce that follows → rank 2. As
     many on either side: only possibly.
     """
-    waiting = tuple(r for r, a in sorted(case.activities.items()) if _meets_processes(case, r) or a.kind in _POLLING)
+    waiting = tuple(r for r, a in sorted(case.activities.items()) if _meets_processes(case, r) or a.kind in POLLING)
     others = tuple(sorted(set(case.activities) - set(waiting)))
     if not waiting or not others or case.hidden or not at_one_line(case, waiting):
         return None
@@ -144,7 +146,7 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
     polled = not _meets_processes(case, waiting[0])
     if polled and (len(others) >= len(waiting) or not _adds_its_part(case.sources, stack)):
         return None
-    if not polled and any(_has_children(case, rank) for rank in waiting):
+    if not polled and any(has_children(case, rank) for rank in waiting):
         return None  # with these it may meet there
     if not all(_is_past(case, rank, waiting[0]) for rank in others):
         return None
@@ -159,11 +161,6 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
         confidence=Confidence.POSSIBLE if even else Confidence.LIKELY,
         sure=f"{there_and_not} did not come",
     )
-
-
-def _has_children(case: Case, rank: int) -> bool:
-    process = case.ranks[rank].process
-    return process is not None and any(child.last is not None for child in process.children)
 
 
 def _is_past(case: Case, rank: int, waiting: int) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import at_one_line
 from hangdoc.diagnosis.blame.left_lock import has_passed
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import only_way_out
 from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -38,7 +39,7 @@ def store_lock(case: Case) -> Blame[StoreLock] | None:
     trying = tuple(sorted(case.graph.roots & case.seen))
     if not trying or not all(_tries(case, rank) for rank in trying):
         return None
-    if len({lines_of(site_of(case.activities[rank].stack)) for rank in trying}) > 1:
+    if not at_one_line(case, trying):
         return None
     past = tuple(rank for rank in sorted(case.seen - set(trying)) if has_passed(case, rank, trying))
     if len(past) != 1:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import at_one_line
 from hangdoc.diagnosis.blame.unset_key import line_that_sets, other_arm
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -13,7 +14,7 @@ from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
@@ -123,11 +124,6 @@ def _polls(case: Case, rank: int) -> bool:
     where = case.activities[rank].where
     asleep = case.activities[rank].kind == ActivityKind.SLEEPING
     return asleep and where is not None and polls_for_file(case.sources, where)
-
-
-def at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:
-    """True if the ranks wait at one line, called by the same lines."""
-    return len({lines_of(site_of(case.activities[rank].stack)) for rank in ranks}) == 1
 
 
 def is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:

@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.how_sure import at_one_line
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
@@ -139,9 +140,9 @@ def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
         return None
     if not all(is_past_setting(case.activities[rank], case.sources) for rank in others):
         return None
-    stacks = [case.activities[rank].stack for rank in waiting]
-    if len({lines_of(site_of(stack)) for stack in stacks}) > 1:
+    if not at_one_line(case, waiting):
         return None
+    stacks = [case.activities[rank].stack for rank in waiting]
     if any(is_past(case.sources, case.activities[rank].stack, stacks[0]) != "certainly" for rank in others):
         return None
     found = next(

@@ -87,7 +87,7 @@ def started_under(sources: Sources, at: Frame, stack: Stack, kinds: tuple[str, .
         given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
         given = [part.func if isinstance(part, ast.Call) else part for part in given]
         if at.function and any(last_name(part) == at.function for part in given):
-            line = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+            line = each.at
             return conditions_of_call(sources, line, stack, kinds)
     return []
 

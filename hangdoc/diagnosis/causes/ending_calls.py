@@ -241,7 +241,7 @@ def set_by_hand(sources: Sources, stack: Stack) -> Message:
     calls = sources.user_calls("set_result")
     if len(calls) != 1:
         return ""
-    at = Frame(calls[0].file, calls[0].call.lineno, getattr(calls[0].function, "name", "<module>"))
+    at = calls[0].at
     deciding = conditions_of_call(sources, at, stack)
     call: Message = ["its result is set at ", line_of(at), ", which depends on "]
     return [call, Joined(deciding, " and ")] if deciding else ""

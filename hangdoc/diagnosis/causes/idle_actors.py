@@ -65,7 +65,7 @@ def _called(case: Case, step: str) -> tuple[Frame, list[Condition]] | None:
     ]
     if len(calls) != 1:
         return None
-    at = Frame(calls[0].file, calls[0].call.lineno, getattr(calls[0].function, "name", "<module>"))
+    at = calls[0].at
     tree = case.sources.function(at.file, at.line)
     around = guards(tree, at.line, frozenset({"remote"})) if tree is not None else []
     deciding = [cited(guard, at.file) for guard in around if guard.kind in CONDITIONS and "__name__" not in guard.names]

@@ -41,7 +41,6 @@ from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_l
 from hangdoc.diagnosis.source.syntax import dotted
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
-from hangdoc.model.process import Frame
 
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
@@ -131,7 +130,7 @@ def _ends_itself(case: Case, rank: int) -> Message:
         return ""
     called = {name.rpartition(".")[2] for name in names("exits_process")}
     calls = [each for each in case.sources.user_calls(*called) if dotted(each.call.func) in names("exits_process")]
-    ends = [Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>")) for each in calls]
+    ends = [each.at for each in calls]
     found = [(at, deciding) for at in ends if (deciding := conditions_of_call(case.sources, at, ()))]
     if len(found) != 1:
         return ""
@@ -146,7 +145,7 @@ def _signal_sent_by(case: Case, rank: int) -> Message:
     Example: `for pid in self.listed(): ⏎ os.kill(pid, signal.SIGUSR1)` → the loop.
     """
     calls = case.sources.user_calls(*names("sends_signal"))
-    ends = {Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>")) for each in calls}
+    ends = {each.at for each in calls}
     if case.activities[rank].reason != WaitReason.SIGNAL or len(ends) != 1:
         return ""
     (at,) = ends

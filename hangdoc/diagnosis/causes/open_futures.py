@@ -55,4 +55,4 @@ def never_completed(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 
 def _line_of(call: UserCall) -> Frame:
-    return Frame(call.file, call.call.lineno, getattr(call.function, "name", "<module>"))
+    return call.at

@@ -47,7 +47,7 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     found: dict[Frame, list[Condition]] = {}
     looped: dict[Frame, list[Condition]] = {}
     for each in sources.user_calls(*names("fills_store")):
-        at = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+        at = each.at
         if object_of(each.call) in stores and not only_asks(each) and at not in found:
             deciding = [c for c in conditions_of_call(sources, at, (where,)) if may_differ(sources, at, c)]
             found.update({at: deciding} if deciding else {})

@@ -58,7 +58,7 @@ def _pushed(case: Case, stack: tuple[Frame, ...]) -> list[Message]:
     """'how many are put into it at sample.py:27 depends on `for _ in range(self.workers):` (sample.py:26)'; of end
     marks, which come last, first."""
     calls = case.sources.user_calls(*names("pushes_item"))
-    pushes = {Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>")) for each in calls}
+    pushes = {each.at for each in calls}
     told: list[Message] = []
     for at in sorted(pushes, key=lambda each: (each.file, -each.line)):
         deciding = loops_of_call(case.sources, at, stack) or conditions_of_call(case.sources, at, stack)

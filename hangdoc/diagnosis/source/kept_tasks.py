@@ -64,7 +64,7 @@ def kept_task(sources: Sources) -> KeptTask | None:
     if given or any(_is_asked(tree, name) for _, tree in sources.user_trees() for name in kept):
         return None
     calls = frozenset(last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call))
-    started_at = Frame(start.file, start.call.lineno, getattr(start.function, "name", "<module>"))
+    started_at = start.at
     return KeptTask(started_at, Frame(file, line, function.name), calls)
 
 

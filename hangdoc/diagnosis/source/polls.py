@@ -149,7 +149,7 @@ def _meant(sources: Sources, asks: list[_Asked], calls: list[UserCall]) -> Frame
     else of the one that has most names in common with what is asked for."""
     places: dict[Frame, set[str]] = {}
     for each in calls:
-        at = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+        at = each.at
         places.setdefault(at, set()).update(_parts(sources, each.call, each.function))
     marks = [at for at, parts in places.items() if parts.intersection(names("makes_mark"))]
     wanted = {name for _, whole, function in asks for name in _parts(sources, whole, function)}

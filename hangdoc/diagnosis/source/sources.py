@@ -29,6 +29,11 @@ class UserCall:
     function: ast.AST
     call: ast.Call
 
+    @property
+    def at(self) -> Frame:
+        """Its line, in the function around it: '<module>' outside of any."""
+        return Frame(self.file, self.call.lineno, getattr(self.function, "name", "<module>"))
+
 
 @dataclass(frozen=True, slots=True)
 class _Definition:

@@ -127,7 +127,7 @@ def _running(sources: Sources, registers: UserCall) -> Iterator[tuple[Frame, tup
     ):
         return
     for each in calls:
-        frame = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+        frame = each.at
         yield frame, tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS), False
     for file, table in tables:
         yield from _looked_up_in(sources, file, table, name)
