@@ -19,6 +19,7 @@ from hangdoc.capture.notes import NoAnswerError, Notes, answered, our_fault
 from hangdoc.capture.rank_outputs import RankOutputs
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ran_code, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
+from hangdoc.capture.read.device_patience import outlast_a_step
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.probe_answers import TypedIn
@@ -180,7 +181,8 @@ class _Capture:
         )
 
     def _gather(self, families: Mapping[int, Subject]) -> _Seen:
-        """Look twice; ask the probes and read sockets and logs meanwhile, and the rest of /proc afterwards."""
+        """Look twice, and again where ranks wait for devices; ask the probes and read sockets and logs meanwhile, and
+        the rest of /proc afterwards."""
         request = self.request
         began = time.monotonic()
         first = self._look(families)
@@ -191,6 +193,8 @@ class _Capture:
         asking_nccl = Task(lambda: answered(nccl_sources.ask_ras(request)))
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
+        if request.mode == "attach" and outlast_a_step(first.states, second.states, self.rank_of):
+            second = self._look(families)
         taken = time.time()
 
         until = time.monotonic() + _PATIENCE

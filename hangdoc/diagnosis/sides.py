@@ -220,4 +220,6 @@ def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
         ]
         return [instead, " on ", Ranks(gap.ranks), f" makes {calls}."]
     call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op  # a library's words are no name
+    if not gap.token.named:
+        call, where = "call", [" that is waited for", where]
     return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]

@@ -47,6 +47,7 @@ from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
+from hangdoc.diagnosis.source.backward_lines import with_backward_lines
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.unseen import note_hidden
@@ -73,7 +74,8 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _ended_if_all_ranks_have(job)
-    case = Case(with_native_frames(with_every_member(with_shared_members(with_aligned_numbers(job)))))
+    job = with_backward_lines(with_aligned_numbers(job))
+    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:

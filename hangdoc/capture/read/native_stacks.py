@@ -20,6 +20,7 @@ from hangdoc.capture.read.ptrace_safety import let_go, may_be_held
 from hangdoc.capture.read.stacks import find_tool
 from hangdoc.capture.safe.text import clean
 from hangdoc.capture.safe.tool import run_tool
+from hangdoc.model.device_waits import waits_for_device
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.process import Frame, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import Unavailable
@@ -72,13 +73,16 @@ def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> dict[int, int]:
 
 
 def _unclear_wait(looks: Sequence[ProcessState]) -> tuple[int, Frame] | None:
-    """(thread, innermost Python frame) of the main thread, if it waited there at both looks and does not show for what;
-    of the only other thread of which that holds, where the main thread waits in Python's own code.
+    """(thread, innermost Python frame) of the main thread, if it waited there at both looks and does not show for what,
+    or seems to poll a device; of the only other thread that waits so, where the main thread is in Python's own code.
 
     Example: the main thread is in asyncio's `select`, and one of the executor's is in `store.get(key)` → that one.
     """
     if len(looks) < 2 or any(may_be_held(look) is not None for look in looks[-2:]):
         return None
+    polling = looks[-1].main if waits_for_device(looks[-2:]) else None
+    if polling is not None:
+        return polling.tid, _place(polling)
     before, now = ({t.tid: place for t in look.threads if (place := _waits_at(t)) is not None} for look in looks[-2:])
     main = looks[-1].main
     if main is None or main.tid not in now or before.get(main.tid) != now[main.tid]:
@@ -103,6 +107,11 @@ def _waits_at(thread: Thread) -> Frame | None:
     # The C function of the thread that holds the global lock shows what it waits in.
     if call is not None and call.name not in _UNCLEAR_CALLS and not thread.owns_gil:
         return None
+    return _place(thread)
+
+
+def _place(thread: Thread) -> Frame:
+    """The thread's innermost Python frame, without its locals."""
     innermost = thread.frames[0]
     return Frame(innermost.file, innermost.line, innermost.function)
 

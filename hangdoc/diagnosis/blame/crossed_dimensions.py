@@ -33,7 +33,7 @@ def crossed_dimensions(case: Case) -> list[Alignment]:
     """The repairs after which no rank is stuck: the fewer ranks make the others' call first. Both sides, where they are
     equally many; [] where the stuck ranks do not stand in two dimensions like that."""
     fronts = {rank: front for rank in sorted(case.graph.stuck) if (front := _front(case, rank)) is not None}
-    if case.streams or len(fronts) < _LEAST_STUCK:
+    if len(fronts) < _LEAST_STUCK:
         return []
     counts = {rank: _counts(case, rank) for rank in fronts}
     sides: dict[Dimension, list[int]] = {}

@@ -33,8 +33,7 @@ from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import leaves_for_good
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
-from hangdoc.diagnosis.state.activity import exit_text
-from hangdoc.diagnosis.state.endings import origin, own_words
+from hangdoc.diagnosis.state.endings import exit_text, origin, own_words
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack

@@ -98,8 +98,10 @@ def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding |
     gap = blame.found.gap
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
+    at_one_line = lines_of(gap.mine.site) == lines_of(gap.theirs.site)
     known = any(t.frame and case.sources.function(t.frame.file, t.frame.line) for t in (gap.mine, gap.theirs))
-    if known and not _comes_next(case, gap.mine, gap.theirs):
+    # At one line, what it is given chooses the group.
+    if known and not at_one_line and not _comes_next(case, gap.mine, gap.theirs):
         return None
     labels = {h.key: h.label for h in case.histories}
     first, second = (labels.get(t.group, "one group") for t in (gap.mine, gap.theirs))

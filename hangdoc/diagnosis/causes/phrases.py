@@ -59,8 +59,9 @@ def call_at(token: Token) -> Message:
 
 
 def is_awaited(token: Token) -> bool:
-    """True if only the wait for an asynchronous call was seen: its line is not the line that made the call."""
-    return not token.created_ns and bool(token.stack) and not is_library(token.stack[0])
+    """True if only the wait for an asynchronous call, or for a device, was seen: its line is not the line that made the
+    call."""
+    return not token.named or (not token.created_ns and bool(token.stack) and not is_library(token.stack[0]))
 
 
 def doing(activity: Activity) -> Message:

@@ -13,9 +13,10 @@ from hangdoc.diagnosis.calls.streams import Front
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, number_below_user, plain, words, words_of_thread
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
-from hangdoc.diagnosis.state.endings import ended_with, origin
+from hangdoc.diagnosis.state.endings import exit_text, origin
 from hangdoc.diagnosis.state.pipeline_schedule import peer_in_schedule
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
+from hangdoc.model.device_waits import waits_for_device
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
@@ -28,6 +29,9 @@ UNSEEN = "unseen"
 
 _MOST_KEYS = 3
 """Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
+
+_DEVICE = "a call on the device"
+"""What a rank waits in whose device has something under way, where no journal shows what."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 _PERHAPS_DONE_BY_CHILDREN = frozenset({ActivityKind.PIPE, ActivityKind.IO, ActivityKind.SLEEPING})
@@ -52,15 +56,20 @@ def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | Non
         pid = rank.process.pid if rank.process else None
         return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
     assert rank.process is not None  # _gone covers it
-    return _of_process(rank, rank.process, program)
+    # A rank that has completed all its calls waits for a kernel of its own, which is work.
+    polls_device = (program is None or front is not None) and waits_for_device(rank.process.looks)
+    return _of_process(rank, rank.process, program, polls_device)
 
 
-def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | None) -> Activity:
-    """The activity of a rank whose process is alive."""
+def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | None, polls_device: bool) -> Activity:
+    """The activity of a rank whose process is alive. ``polls_device``: its main thread waits for what its device has
+    under way, which may be a call that others are missing from."""
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
-    moving = is_moving(process)
-    doing, token, peer = _what(rank, process, thread, program, moving)
+    moving = is_moving(process, polls_device=polls_device)
+    doing, token, peer = _what(rank, process, thread, program, moving, polls_device)
+    if polls_device and doing.kind == ActivityKind.COMPUTING:
+        doing, token = _on_device(program)
     kind = doing.kind
     working = _at_work_for(process, kind, stack)
     if doing.reason == WaitReason.TASK:  # its scheduler never rests
@@ -82,6 +91,14 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     )
     found = _with_call(found, token) if token is not None else found
     return found if found.where is not None else replace(found, where=_line_of_main(rank, process, kind))
+
+
+def _on_device(program: RankProgram | None) -> tuple[Wait, Token | None]:
+    """The wait of a rank for its device: in the first call there that has not completed, where a journal shows it."""
+    call = pending_call(program, ())
+    if call is None:
+        return Wait(ActivityKind.IN_COLLECTIVE, _DEVICE, WaitReason.UNNAMED), None
+    return Wait(ActivityKind.IN_COLLECTIVE, call_text(call, program)), call
 
 
 def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Process]:
@@ -183,26 +200,17 @@ def _gone(rank: RankSnapshot) -> Wait | None:
     return None
 
 
-def exit_text(rank: RankSnapshot) -> str:
-    """How the process ended, in words."""
-    end = rank.exit
-    if end is None:
-        return "ended"
-    if end.fatal_signal:
-        return f"killed by signal {end.fatal_signal}"
-    if end.exception:
-        return f"ended with {ended_with(end)}"
-    if end.status is not None:
-        return f"exited with status {end.status}"
-    return "ended, status unknown"
-
-
 _Doing = tuple[Wait, "Token | None", "int | None"]
 """(what the rank does, the call it waits in, the peer of its message)."""
 
 
 def _what(
-    rank: RankSnapshot, process: Process, thread: Thread | None, program: RankProgram | None, moving: bool
+    rank: RankSnapshot,
+    process: Process,
+    thread: Thread | None,
+    program: RankProgram | None,
+    moving: bool,
+    polls_device: bool,
 ) -> _Doing:
     """What the rank does, by the surest source that knows: its journal, then its stack, then the kernel."""
     stack = thread.frames if thread else ()
@@ -221,7 +229,7 @@ def _what(
             found = _in_schedule(thread, mark, moving)
     elif kind == ActivityKind.IN_COLLECTIVE:
         own = pending if pending is not None and not _of_another(pending, process, thread) else None
-        found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, own, moving)
+        found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, own, moving, polls_device)
     if found is not None:
         return found
     rest = at_rest(process, thread, stack)
@@ -274,7 +282,7 @@ def _store_text(wait: StoreWait) -> str:
 
 
 def _in_collective(
-    thread: Thread | None, program: RankProgram | None, pending: Token | None, moving: bool
+    thread: Thread | None, program: RankProgram | None, pending: Token | None, moving: bool, polls_device: bool
 ) -> _Doing | None:
     """The wait of a thread whose stack is in a collective: in its pending call, else as the stack alone shows it.
 
@@ -287,7 +295,7 @@ def _in_collective(
     op = python_op(thread.frames)
     if message_way(op):
         return Wait(_verb(op), op), None, number_below_user(thread.frames, *names("peer_local"))
-    if thread.state == "R":
+    if thread.state == "R" and not polls_device:
         return None
     return Wait(ActivityKind.IN_COLLECTIVE, op or words(thread.frames) or "a collective"), None, None
 

@@ -73,3 +73,17 @@ def timed_out(end: ProcessExit) -> bool:
 
 def _says(raised: Raised, entry: str) -> bool:
     return any(words in raised.message for words in names(entry))
+
+
+def exit_text(rank: RankSnapshot) -> str:
+    """How the process ended, in words."""
+    end = rank.exit
+    if end is None:
+        return "ended"
+    if end.fatal_signal:
+        return f"killed by signal {end.fatal_signal}"
+    if end.exception:
+        return f"ended with {ended_with(end)}"
+    if end.status is not None:
+        return f"exited with status {end.status}"
+    return "ended, status unknown"

@@ -31,20 +31,24 @@ _WAKE_UPS_THAT_MOVE = 5
 """Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
 
-def is_moving(process: Process) -> bool:
+def is_moving(process: Process, *, polls_device: bool = False) -> bool:
     """True if CPU time, I/O bytes or the main thread's stack changed between the looks.
 
     Only the main thread's CPU time counts in full: the probe's own answers cost some in another thread.
+    ``polls_device``: the main thread is known to wait for its device. Such a wait uses a whole core, and so may native
+    threads beside it (NCCL's); neither counts then.
     """
     if len(process.looks) < 2:
         return False
     first, last = process.looks[0], process.looks[-1]
     seconds = max(last.at - first.at, _SHORTEST_GAP_SECONDS)
-    if first.main and last.main and _main_moves(first.main, last.main, seconds):
+    if not polls_device and first.main and last.main and _main_moves(first.main, last.main, seconds):
         return True
-    before = {t.tid: t for t in first.threads}
+    before = {t.tid: t for t in (first.threads[1:] if polls_device else first.threads)}
     held = gil_holder(process)
     threads = [t for t in last.threads if t.tid in before and not (held is not None and _asks_for_gil(t))]
+    if polls_device:
+        threads = [t for t in threads if t.python_id is not None]
     if any(_thread_moves(before[t.tid], t, seconds) for t in threads):
         return True
     counts = ((first.read_bytes, last.read_bytes), (first.write_bytes, last.write_bytes))
