@@ -2,10 +2,11 @@
 
     python tests/accuracy/run.py [--times 3] [--jobs 2] [--attach] [--inject] [--fixed] [--only NAME …] [--guide]
     python tests/accuracy/run.py --suite libraries [--attach] [--inject] …
+    python tests/accuracy/run.py --suite devices [--attach]
 
 Prints one row for each run and a summary; with --guide the table goes into hangdoc/guide/accuracy.md,
 and its last line into README.md. The suite "libraries" is of programs that use real libraries at their current
-versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out.
+versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out. The suite "devices" is of NCCL jobs, all ranks of which share one GPU.
 "Certain" that was wrong is counted apart: it must stay zero.
 """
 
@@ -37,7 +38,9 @@ from hangdoc.scenarios import Scenario
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 LIBRARIES = Path(__file__).parent / "libraries"
-SUITES = ("own", "libraries")
+DEVICES = Path(__file__).parent / "devices"
+SUITES = ("own", "libraries", "devices")
+_A_DEVICE = Path("/dev/nvidiactl")
 _QUIET_SECONDS = 4.0
 _ONE_QUIET_SECONDS = 8.0
 CORRECTED = "watch corrected"
@@ -72,9 +75,9 @@ class Result:
 
 def expected(suite: str = "own") -> list[Scenario]:
     """The programs of a suite. Of our own: scenarios first, then the programs that fit none of them."""
-    folder = LIBRARIES if suite == "libraries" else PROGRAMS
+    folder = {"libraries": LIBRARIES, "devices": DEVICES}.get(suite, PROGRAMS)
     extra = [found for path in sorted(folder.glob("*.py")) if (found := scenarios.read(path)) is not None]
-    return extra if suite == "libraries" else [*scenarios.available(), *extra]
+    return [*scenarios.available(), *extra] if folder == PROGRAMS else extra
 
 
 def judge(scenario: Scenario, way: str, document: dict[str, Any]) -> Result:
@@ -305,6 +308,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="where to put the folders of runs that were wrong")
     parser.add_argument("--guide", "--readme", action="store_true", help="write the table into hangdoc/guide")
     options = parser.parse_args()
+    if options.suite == "devices" and not _A_DEVICE.exists():
+        print(f"nothing run: this machine has no NVIDIA device ({_A_DEVICE})")
+        return 0
     runs: list[tuple[Scenario, str]] = []
     for scenario in expected(options.suite):
         if options.only is not None and scenario.name not in options.only:
@@ -313,7 +319,7 @@ def main() -> int:
             print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
             continue
         ways = [] if options.no_watch else ["watch"] * options.times
-        ways += [CORRECTED] * (options.fixed and scenario.path.parent not in (PROGRAMS, LIBRARIES))
+        ways += [CORRECTED] * (options.fixed and scenario.path.parent not in (PROGRAMS, LIBRARIES, DEVICES))
         if scenario.outcome not in ("crashed", "healthy"):
             ways += ["attach"] * options.attach + ["attach --inject"] * options.inject
         runs += [(scenario, way) for way in ways]
