@@ -6,8 +6,8 @@
 
 Prints one row for each run and a summary; with --guide the table goes into hangdoc/guide/accuracy.md,
 and its last line into README.md. The suite "libraries" is of programs that use real libraries at their current
-versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out. The suite "devices" is of NCCL jobs, all ranks of which share one
-GPU.
+versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out. The suite "devices" is of
+NCCL jobs, all ranks of which share one GPU.
 "Certain" that was wrong is counted apart: it must stay zero.
 """
 
