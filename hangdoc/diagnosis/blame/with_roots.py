@@ -6,6 +6,7 @@ rank 1, which reads from a pipe → rank 1.
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.alone_elsewhere import AloneElsewhere, alone_elsewhere
 from hangdoc.diagnosis.blame.awaited_client import without_servers
 from hangdoc.diagnosis.blame.awaited_lock import awaited_lock
 from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
@@ -85,7 +86,7 @@ def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
     return not_brought(inquiry.case)
 
 
-def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
+def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame[AloneElsewhere] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
     if not case.graph.roots:
@@ -100,6 +101,8 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
+    if alone := alone_elsewhere(case, roots):
+        return alone
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
     sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))

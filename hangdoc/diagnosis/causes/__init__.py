@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.causes import (
+    alone_elsewhere,
     arbitrary_moment,
     awaited_lock,
     busy,
@@ -70,6 +71,7 @@ from hangdoc.diagnosis.causes import (
 from hangdoc.diagnosis.causes.registry import name_cause
 
 __all__ = [
+    "alone_elsewhere",
     "arbitrary_moment",
     "awaited_lock",
     "busy",
