@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.alone_elsewhere import AloneElsewhere
-from hangdoc.diagnosis.causes.deciding import passed_on_its_way
+from hangdoc.diagnosis.blame.unmade_file import ways_past
+from hangdoc.diagnosis.calls.alignment import repairs
+from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.causes.deciding import passed_on_its_way, what_decided
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import at, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Ranks, Verb, conditions_in, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Verb, conditions_in, joined, sentence
 
 _CODES = {
     ActivityKind.FILE_LOCK: "HD504",
@@ -28,7 +33,13 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
     """What most ranks wait for does not come, and the culprits alone are not where all others are."""
     waiting, culprits = blame.found.waiting, blame.culprits
     first = case.activities[waiting[0]]
-    decided = left_by_culprits(case, blame) or passed_on_its_way(case, blame)
+    decided = (
+        left_by_culprits(case, blame)
+        or passed_on_its_way(case, blame)
+        or _between_the_places(case, blame)
+        or _past_that_line(case, waiting[0])
+    )
+    everybody = len(waiting) + len(culprits) == len(case.seen)
     return Finding(
         _CODES[first.kind],
         sentence(
@@ -39,7 +50,7 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
         joined(
             [
                 ["nothing that was seen ends the wait at ", line_of(first.where), ", "],
-                "and all other ranks are in it",
+                "and all other ranks are in it" if everybody else ["and ", Ranks(waiting), " are in it"],
             ],
             [Ranks(culprits), " left out a part of what is waited for there, or came past it another way"],
             decided,
@@ -52,3 +63,29 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
         ],
         decided_at=next(conditions_in(decided), None),
     )
+
+
+def _between_the_places(case: Case, blame: Blame[AloneElsewhere]) -> Message:
+    """The condition that led to the one place and not to the other, as for two calls that do not match; '' where none
+    is seen.
+
+    Example: all but rank 2 are at the `ready.acquire()` under `if batch.full:`, rank 2 in the barrier after it → that
+    `if`.
+    """
+    places = {rank: case.activities[rank] for rank in (*blame.found.waiting, *blame.culprits)}
+    for history in from_stacks(places, tuple(activity.kind for activity in places.values())):
+        for alignment in repairs(history):
+            points = branch_points_of(case, alignment) if alignment.culprits == blame.culprits else []
+            if points:
+                return what_decided(case, Blame(Diverged(alignment, tuple(points)), blame.culprits))
+    return ""
+
+
+def _past_that_line(case: Case, waiting: int) -> Message:
+    """The only condition that can lead past the line where the rank waits, in its function or around a call of it; ''
+    where none can, or several."""
+    for frame in user_stack(case.activities[waiting].stack):
+        found = ways_past(case.sources, frame)
+        if found:
+            return ["past that line leads ", found[0]] if len(found) == 1 else ""
+    return ""
