@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line, has_children, nobody_acts
+from hangdoc.diagnosis.blame.left_lock import lock_files
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -44,6 +45,8 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
     kinds = {case.activities[rank].kind for rank in roots}
     if len(roots) < 2 or case.hidden or not kinds <= _UNNAMED or len(kinds) > 1:
         return None
+    if any(lock_files(case, rank) for rank in roots):
+        return None  # whose lock that is, and since when, is known
     if any(activity.moving for activity in case.activities.values()) or not at_one_line(case, roots):
         return None
     few = tuple(sorted({wait.waiter for wait in case.graph.waits} & case.seen - set(roots)))
