@@ -41,9 +41,10 @@ _PLAIN_NUMBER = 1000
 def scrub(text: str, *, keep_strings: bool = False) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
-    Of an f-string the code in its fields stays: ``f"done/{self.rank}"`` becomes ``f"…{self.rank}"``. Names that every job uses (RANK, __main__), words that something is compared with or looked up by (``mode ==
-    "warmup"``) and short numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals
-    and comments that may hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
+    Of an f-string the code in its fields stays: ``f"done/{self.rank}"`` becomes ``f"…{self.rank}"``. Names that every
+    job uses (RANK, __main__), words that something is compared with or looked up by (``mode == "warmup"``) and short
+    numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals and comments that may
+    hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
     Python.
     """
     # One branch for each kind of token; nested strings of an f-string share the state.

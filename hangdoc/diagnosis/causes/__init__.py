@@ -66,6 +66,7 @@ from hangdoc.diagnosis.causes import (
     unnamed,
     unset_key,
     unused_parameters,
+    went_past,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -134,4 +135,5 @@ __all__ = [
     "unnamed",
     "unset_key",
     "unused_parameters",
+    "went_past",
 ]
