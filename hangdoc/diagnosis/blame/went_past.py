@@ -208,7 +208,7 @@ def _ways(case: Case, lines: list[Frame], functions: set[str]) -> tuple[Conditio
     """What can lead past these lines, or past a call of a function that comes to one; tests of the rank go alike."""
     reached = (*lines, *(each.at for each in case.sources.user_calls(*functions)))
     found = (way for at in dict.fromkeys(reached) for way in ways_past(case.sources, at))
-    return tuple(way for way in dict.fromkeys(found) if not _is_of_rank(way))
+    return tuple(way for way in dict.fromkeys(found) if not is_of_rank(way))
 
 
 def _by_place(
@@ -218,7 +218,7 @@ def _by_place(
     asks."""
     inside = tuple(rank for rank in sorted(case.activities) if rank not in others)
     ways = _ways(case, lines, functions) if 0 < len(others) < len(inside) else ()
-    if not ways or not all(_is_past_some(case, rank, inside) for rank in others):
+    if not ways or not all(is_past_some(case, rank, inside) for rank in others):
         return None
     alone = f"{ranks_text(others)} alone {'is' if len(others) == 1 else 'are'}"
     sure = f"{ranks_text(inside)} are there, and {alone} past that"
@@ -231,11 +231,12 @@ def _blame(case: Case, found: WentPast, ranks: tuple[int, ...], sure: str) -> Bl
     return Blame(found, ranks, proved=keys, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
+def is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
+    """True if the rank is past the line of one of those that wait, and waits for that one."""
     return any(is_past_them(case, rank, other) for other in _one_of_each(case, waiting))
 
 
-def _is_of_rank(way: Condition) -> bool:
+def is_of_rank(way: Condition) -> bool:
     """True for a test of nothing but the rank, which goes alike every time: `if rank != 0:`."""
     try:
         tests = [n.test for n in ast.walk(ast.parse(f"{way.source} ...")) if isinstance(n, ast.If)]
