@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.shared_by_processes import POLLING, is_past_them
 from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
@@ -44,6 +45,8 @@ _MOST_ALONE = 8
 by hand."""
 
 
+_MANY = 3
+"""Ranks that wait for a key: of fewer, another store or name may keep them there as well. Judgement."""
 _MOST_RANKS = 64
 """Ranks whose threads are compared with those of all others; chosen by hand."""
 
@@ -222,13 +225,16 @@ def _by_place(
         return None
     alone = f"{ranks_text(others)} alone {'is' if len(others) == 1 else 'are'}"
     sure = f"{ranks_text(inside)} are there, and {alone} past that"
-    return _blame(case, WentPast(waiting, tuple(lines), ways=ways), others, sure)
+    found = _blame(case, WentPast(waiting, tuple(lines), ways=ways), others, sure)
+    if len(inside) < _MANY and all(waits_for_a_key(case.activities[rank]) for rank in waiting):
+        return replace(found, alternatives=(inside,), confidence=Confidence.POSSIBLE)
+    return found
 
 
 def _blame(case: Case, found: WentPast, ranks: tuple[int, ...], sure: str) -> Blame[WentPast]:
-    """Where all that wait do so for a key, no rank is left that would set it."""
+    """Where all that wait do so for a key, nobody may be left who would set it."""
     keys = all(waits_for_a_key(case.activities[rank]) for rank in found.waiting)
-    return Blame(found, ranks, proved=keys, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(found, ranks, proved=keys and nobody_works(case), confidence=Confidence.LIKELY, sure=sure)
 
 
 def is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:

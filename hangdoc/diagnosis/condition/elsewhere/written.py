@@ -186,8 +186,9 @@ class _Asked:
         named = [name for name in guard.names if is_rank_name(name)]
         if test is None or len(named) != 1 or guard.names != (named[0],):
             return False
-        went = [truth(test, {named[0]: str(rank)}) for rank in self.writers]
-        return None not in went and any(truth(test, {named[0]: str(rank)}) in went for rank in self.others)
+        if not all(truth(test, {named[0]: str(rank)}) == guard.taken for rank in self.writers):
+            return False
+        return any(truth(test, {named[0]: str(rank)}) == guard.taken for rank in self.others)
 
     def _is_on_the_way(self, place: _Place) -> bool:
         """True if the statement is in a function on one of the stacks, or in one that these call."""
