@@ -30,6 +30,7 @@ from hangdoc.diagnosis.source.lets_on import (
     what_lets_on,
     what_sets_keys,
 )
+from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.syntax import last_name, names_in
@@ -77,6 +78,9 @@ def went_past(case: Case) -> Blame[WentPast] | None:
         or not all(rank in waiting or _waits_for_ranks(case, rank) for rank in case.activities)
     ):
         return None
+    places = [where for rank in _one_of_each(case, waiting) if (where := case.activities[rank].where) is not None]
+    if any(own_name_polled(case.sources, where) is not None for where in places):
+        return None  # it was done, for what each process names for itself
     lines = list(dict.fromkeys(each for rank in _one_of_each(case, waiting) for each in _lets_on(case, rank)))
     if not lines or len(case.activities) < 3:
         return None
