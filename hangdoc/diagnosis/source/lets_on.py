@@ -137,4 +137,4 @@ def skipped_lines(tree: ast.AST, line: int, lines: list[int]) -> list[int]:
     jumps = bool(suite) and isinstance(suite[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
     beside = [each for each in lines if holds(node, each)]
     after = [each for each in lines if each > (node.end_lineno or 0) and holds(here, each)] if jumps else []
-    return [each for each in (*beside, *after) if each not in inside] if not inside else []
+    return [] if inside else [*beside, *after]
