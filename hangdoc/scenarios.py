@@ -35,6 +35,7 @@ _PATIENCE = 20.0
 """Seconds between asking a run to end and killing it."""
 _OPEN, _CLOSE = "# /// hangdoc", "# ///"
 _LITERAL = re.compile(r"\"[^\"]*\"|'[^']*'")
+_QUOTED = re.compile(r"\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +220,16 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
         told = " ".join(
             str(text or "") for text in (branch.get("condition"), document.get("verdict"), document.get("why"))
         )
-        agrees = any(text in _unspaced(told) for each in scenario.branch for text in _as_told(each))
+        agrees = any(_is_told(each, told) for each in scenario.branch)
         rows.append(Comparison("branch", " or ".join(scenario.branch), str(branch.get("condition") or "none"), agrees))
     return rows
 
 
-def _as_told(condition: str) -> tuple[str, str]:
-    """The condition as the source has it, and as a document shows it, which has no literal text of the source."""
-    return _unspaced(condition), _unspaced(_LITERAL.sub('"…"', condition))
+def _is_told(condition: str, told: str) -> bool:
+    """True if the words hold the condition as the source has it, or as a document shows it, which has no literal text
+    of the source: `f"…{step}" in done` of `f"done/{step}" in done`."""
+    shown = _unspaced(_LITERAL.sub('"…"', condition))
+    return _unspaced(condition) in _unspaced(told) or shown in _unspaced(_QUOTED.sub('"…"', told))
 
 
 def _unspaced(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
 import tokenize
 
 from hangdoc.capture.read import procfs
-from hangdoc.model.masking import mask_text
+from hangdoc.model.masking import HIDDEN, mask_text
 from hangdoc.model.secret_names import Kind, kind_of_name
 
 # Common names of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
@@ -31,14 +32,19 @@ _LOOKS_UP = ("get", "getenv")
 _LONGEST_COUNT = 6
 """Characters of a number that is shown beside a name of secrets: a longer one may be a key. Judgement."""
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_LONGEST_FIELD = 80
+"""Characters of an expression in an f-string that is shown: what fits on a line of the report."""
+_PLAIN_NUMBER = 1000
+"""Numbers in such an expression are shorter: a count or an index. Judgement."""
 
 
 def scrub(text: str, *, keep_strings: bool = False) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
-    Names that every job uses (RANK, __main__), words that something is compared with or looked up by (``mode ==
-    "warmup"``) and short numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals
-    and comments that may hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
+    Of an f-string the code in its fields stays: ``f"done/{self.rank}"`` becomes ``f"…{self.rank}"``. Names that every
+    job uses (RANK, __main__), words that something is compared with or looked up by (``mode == "warmup"``) and short
+    numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals and comments that may
+    hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
     Python.
     """
     # One branch for each kind of token; nested strings of an f-string share the state.
@@ -56,7 +62,7 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
             if depth == 0 and opened is not None:
                 whole = _between(lines, opened.start, token.end)
                 if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
-                    hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
+                    hidden = _hidden_template(whole, always=names.speak_of_a_secret)
                     replacements.append((opened.start, token.end, hidden))
         elif depth:
             continue
@@ -64,7 +70,9 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
             if names.speak_of_a_secret:
                 replacements.append((token.start, token.end, _hidden(token.string, always=True)))
             elif not keep_strings or mask_text(token.string) != token.string:
-                replacements.append((token.start, token.end, _hidden(token.string, word=names.want_a_word)))
+                template = "f" in _prefix_of(token.string).lower()
+                hidden = _hidden_template(token.string) if template else _hidden(token.string, word=names.want_a_word)
+                replacements.append((token.start, token.end, hidden))
             names.add_text(token.string)
         elif kind == "COMMENT":
             replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
@@ -133,9 +141,9 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
 
 def _hidden(literal: str, *, always: bool = False, word: bool = False) -> str:
     """The literal with its content gone and its prefix, quotes and number of lines kept. ``word``: a word stays."""
-    prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
+    prefix = _prefix_of(literal)
     body = literal[len(prefix) :]
-    quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
+    quotes = _quotes_of(body)
     content = body[len(quotes) : len(body) - len(quotes)]
     if not content or (not always and (_is_harmless(content) or (word and _is_word(content)))):
         return literal
@@ -143,6 +151,52 @@ def _hidden(literal: str, *, always: bool = False, word: bool = False) -> str:
     if newlines and len(quotes) == 1:
         quotes *= 3  # a literal that was continued with backslashes
     return f"{prefix}{quotes}{'...' if 'b' in prefix.lower() else '…'}" + "\n" * newlines + quotes
+
+
+def _hidden_template(literal: str, *, always: bool = False) -> str:
+    """An f-string with the text between its fields gone, and of these the code kept; all of it gone where ``always``.
+
+    Example: ``f"{stage}/done-{self.rank:03d}"`` → ``f"{stage}…{self.rank}"``.
+    """
+    prefix = _prefix_of(literal)
+    quotes = _quotes_of(literal[len(prefix) :])
+    try:
+        tree = ast.parse(literal.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):  # fields that this interpreter does not know
+        return _hidden(literal, always=always)
+    fields = [getattr(each, "value", None) for each in getattr(tree, "values", ())]
+    codes = [_field(each, quotes) if isinstance(each, ast.expr) else "" for each in fields]
+    if always or not any(codes):
+        return _hidden(literal, always=always)
+    parts = [code or HIDDEN for code in codes]
+    shown = "".join(part for at, part in enumerate(parts) if part != HIDDEN or parts[at - 1 : at] != [HIDDEN])
+    newlines = literal.count("\n")
+    if newlines and len(quotes) == 1:
+        quotes *= 3
+    return f"{prefix}{quotes}{shown}" + "\n" * newlines + quotes
+
+
+def _field(code: ast.expr, quotes: str) -> str:
+    """'{self.rank}', or '' for what holds a text or a long number, or would not be read again between these quotes."""
+    if any(isinstance(node, ast.Constant) and not _is_plain(node.value) for node in ast.walk(code)):
+        return ""
+    if any(isinstance(node, ast.Lambda | ast.Dict | ast.Set) for node in ast.walk(code)):
+        return ""
+    text = ast.unparse(code)
+    plain = len(text) <= _LONGEST_FIELD and not any(mark in text for mark in ("\n", "\\", "{", "}", quotes[0]))
+    return f"{{{text}}}" if plain and mask_text(text) == text else ""
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and abs(value) < _PLAIN_NUMBER)
+
+
+def _prefix_of(literal: str) -> str:
+    return literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
+
+
+def _quotes_of(body: str) -> str:
+    return body[:3] if body.startswith(('"""', "'''")) else body[:1]
 
 
 def _is_harmless(content: str) -> bool:

@@ -67,6 +67,7 @@ from hangdoc.diagnosis.blame.unreported import Unreported, unreported
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
+from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
     gone_roots,
@@ -313,6 +314,12 @@ def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
     return next((found for decide in _LEFT_OUT if (found := decide(inquiry.case)) is not None), None)
 
 
+def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
+    """A rank that went past a line which lets those go on that poll. After all that knows more of what they poll for;
+    before other roots, who poll in correct code."""
+    return went_past(inquiry.case) if inquiry.case.graph.roots else None
+
+
 def left_out_for_launcher(inquiry: Inquiry) -> Blame[Unreported] | None:
     """Ranks that have not given the launcher what it waits for. Before the graph: the launcher is no rank of it."""
     return unreported(inquiry.case)
@@ -380,6 +387,7 @@ DECIDERS: tuple[Decider, ...] = (
     lock_left_behind,
     left_out_by_one,
     pool_that_fails,
+    past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
     call_left_out,

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from hangdoc.diagnosis.blame.unmade_file import ways_past
+from hangdoc.diagnosis.blame.went_past import is_of_rank, is_past_some
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
@@ -63,19 +65,21 @@ def not_brought(case: Case) -> Blame[NotBrought] | None:
     if not roots or case.hidden or len({_line(case, rank) for rank in roots}) != 1:
         return None
     others = tuple(sorted(set(case.activities) - set(roots)))
-    if len(case.activities) < 3 or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in others):
-        return None
+    elsewhere = tuple(r for r in others if case.activities[r].kind == ActivityKind.IN_COLLECTIVE)
+    if len(case.activities) < 3 or not all(r in elsewhere or case.graph.on(r) <= set(roots) for r in others):
+        return None  # who is no root waits for one: here for the answer
     places, what = _brought_at(case, roots[0])
     if what is not What.LOCK and len(roots) > 1:
         return None
     # Who tries to take the lock has taken it before; who accepts connections makes none.
     beside = tuple(sorted(case.activities)) if what is What.LOCK else others
     past = _past_by_counters(case, others, beside, places) or _past_by_values(case, others, places)
+    past = past or _past_by_place(case, roots, elsewhere, others, places)
     if len(past) != 1:
         return None
     ((rank, left_by),) = past.items()
     found = NotBrought(roots, places, left_by, what)
-    sure = f"rank {rank} alone has gone past the line that brings it, by what it has run or by its values"
+    sure = f"rank {rank} alone has gone past the line that brings it, by what it has run, its values or where it is"
     return Blame(found, (rank,), proved=False, confidence=Confidence.LIKELY, sure=sure)
 
 
@@ -96,6 +100,16 @@ def _past_by_counters(
         if len(mine) == 1:
             past[rank] = Condition(mine[0].guard.condition, mine[0].file, mine[0].guard.line)
     return past
+
+
+def _past_by_place(
+    case: Case, roots: tuple[int, ...], elsewhere: tuple[int, ...], others: tuple[int, ...], places: tuple[Frame, ...]
+) -> dict[int, Condition]:
+    """The same of the only rank that is past it, where all others wait for the answer of the one that waits."""
+    if len(elsewhere) != 1 or len(others) < 2 or not is_past_some(case, elsewhere[0], roots):
+        return {}
+    ways = [way for at in places for way in ways_past(case.sources, at) if not is_of_rank(way)]
+    return {elsewhere[0]: ways[-1]} if ways else {}
 
 
 def _past_by_values(case: Case, ranks: tuple[int, ...], places: tuple[Frame, ...]) -> dict[int, Condition]:

@@ -148,7 +148,7 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
         return None
     if not polled and any(has_children(case, rank) for rank in waiting):
         return None  # with these it may meet there
-    if not all(_is_past(case, rank, waiting[0]) for rank in others):
+    if not all(is_past_them(case, rank, waiting[0]) for rank in others):
         return None
     few, many = sorted((others, waiting), key=len)
     even = len(few) == len(many)
@@ -163,7 +163,7 @@ def passed_meeting(case: Case) -> Blame[PassedMeeting] | None:
     )
 
 
-def _is_past(case: Case, rank: int, waiting: int) -> bool:
+def is_past_them(case: Case, rank: int, waiting: int) -> bool:
     """True if the rank has ended, or waits in a call behind the line at which the other one waits; where both are in
     one loop, for that one."""
     mine, theirs = case.activities[rank], case.activities[waiting]
@@ -193,6 +193,7 @@ def leads_to(sources: Sources, frame: Frame, at: Frame) -> bool:
         return at.line < frame.line
     here = enclosing_function(tree, frame.line)
     lines = [line for line in calls_of(here, at.function) if line < frame.line]
+    lines = [line for line in lines if enclosing_function(tree, line) is here]
     met = {(guard.place, guard.taken) for guard in guards(tree, frame.line)}
     return any(all((g.place, g.taken) in met for g in guards(tree, line) if g.kind == "if") for line in lines)
 

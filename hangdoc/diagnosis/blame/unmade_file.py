@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line
 from hangdoc.diagnosis.blame.unset_key import line_that_sets, other_arm
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
@@ -15,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
@@ -149,10 +150,19 @@ def ways_past(sources: Sources, at: Frame, test: Condition | None = None) -> lis
     for line in (at, *(() if inside else calls)):
         tree = sources.function(line.file, line.line)
         around = guards(tree, line.line) if tree is not None else []
-        by_test = [g for g in around if g.kind in CONDITIONS and not is_alike(g)]
+        by_test = [g for g in around if g.kind in CONDITIONS and (not is_alike(g) or _asks_more_than_the_rank(g))]
         found |= dict.fromkeys(Condition(g.condition, line.file, g.line) for g in by_test)
         found |= dict.fromkeys(Condition(e.condition, line.file, e.line) for e in swallowing(sources, line))
     return [each for each in found if each != test]
+
+
+def _asks_more_than_the_rank(guard: Guard) -> bool:
+    """True for `if rank != 0 and not changed:`, which need not go alike every time; False for `if rank < world - 1:`,
+    and for what holds in some rounds."""
+    if " % " in guard.condition or pattern("same_everywhere").search(guard.condition):
+        return False
+    more = [name for name in guard.names if not is_rank_name(name) and not pattern("count_of_ranks").search(name)]
+    return bool(more) and any(map(is_rank_name, guard.names)) and "__name__" not in more
 
 
 def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
+from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
@@ -93,12 +94,14 @@ def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 
-def polling_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[UnmadeFile] | None:
+def polling_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[UnmadeFile] | Blame[WentPast] | None:
     """Every rank polls at one line for what none of them is on its way to do. After ended ranks, which may have had to
     do it."""
     case = inquiry.case
     if (awaited := file_that_all_await(case)) is not None:
         return awaited
+    if (left_out := went_past(case)) is not None:
+        return left_out
     lines = {(a.where.file, a.where.line) if a.where is not None else None for a in case.activities.values()}
     if len(case.activities) < 2 or len(lines) != 1 or not all(polls(case, rank) for rank in case.activities):
         return None

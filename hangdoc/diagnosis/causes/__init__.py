@@ -67,6 +67,7 @@ from hangdoc.diagnosis.causes import (
     unnamed,
     unset_key,
     unused_parameters,
+    went_past,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -136,4 +137,5 @@ __all__ = [
     "unnamed",
     "unset_key",
     "unused_parameters",
+    "went_past",
 ]

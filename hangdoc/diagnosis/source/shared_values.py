@@ -55,7 +55,7 @@ def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     for file, module in sources.user_trees():
         for node in ast.walk(module):
             line = getattr(node, "lineno", 0)
-            if line and tested & set(_written(node)) and not (file == where.file and holds(loop, line)):
+            if line and tested & set(written(node)) and not (file == where.file and holds(loop, line)):
                 name = getattr(enclosing_function(module, line), "name", "<module>")
                 if name not in names("makes_object"):
                     found.setdefault((file, line), Frame(file, line, name))
@@ -89,7 +89,7 @@ def what_signals(sources: Sources, stack: Stack) -> tuple[Frame, str] | None:
 
 def _tested(sources: Sources, node: ast.AST, steps: int) -> set[str]:
     """The names in the tests of a loop, and in what the functions return that these call."""
-    tests = _tests_of(node) if isinstance(node, ast.For | ast.While) else [node]
+    tests = tests_of(node) if isinstance(node, ast.For | ast.While) else [node]
     parts = [part for test in tests for part in ast.walk(test)]
     found = {last_name(part) for part in parts if isinstance(part, ast.Name | ast.Attribute)}
     for name in dict.fromkeys(last_name(p.func) for p in parts if isinstance(p, ast.Call)) if steps else ():
@@ -99,7 +99,7 @@ def _tested(sources: Sources, node: ast.AST, steps: int) -> set[str]:
     return found
 
 
-def _tests_of(loop: ast.AST) -> list[ast.AST]:
+def tests_of(loop: ast.AST) -> list[ast.AST]:
     """What decides whether a loop goes on: its own test, and those that lead to its `break` or `return`."""
     leaving = (n for n in ast.walk(loop) if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break | ast.Return))
     return [*([loop.test] if isinstance(loop, ast.While) else []), *(each.test for each in leaving)]
@@ -110,7 +110,7 @@ def places_tested(loop: ast.AST) -> set[tuple[str, str]]:
 
     Example: `while self.flags[slot, reader]:` → {('flags', 'slot'), ('flags', 'reader')}.
     """
-    parts = [part for test in _tests_of(loop) for part in ast.walk(test) if isinstance(part, ast.Subscript)]
+    parts = [part for test in tests_of(loop) for part in ast.walk(test) if isinstance(part, ast.Subscript)]
     return {
         (last_name(part.value), dotted(name))
         for part in parts
@@ -119,7 +119,7 @@ def places_tested(loop: ast.AST) -> set[tuple[str, str]]:
     }
 
 
-def _written(node: ast.AST) -> Iterator[str]:
+def written(node: ast.AST) -> Iterator[str]:
     """The names of what a statement or a call writes into: 'flags' of `flags[rank] = 1`, 'page' of `pack_into("q",
     self.page, 0, 1)`, 'state' of `state.fill_(1)` and `state.value = 1`."""
     if isinstance(node, ast.Assign | ast.AugAssign):

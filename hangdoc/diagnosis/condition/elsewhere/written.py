@@ -21,6 +21,7 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
@@ -164,8 +165,10 @@ class _Asked:
                 return None
             here = function_name(tree, line)
             around = list(reversed(without_handing_on(tree, guards(tree, line))))
-            if any(_is_of_rank(self.sources, file, guard) for guard in around):
+            of_rank = [guard for guard in around if _is_of_rank(self.sources, file, guard)]
+            if not all(known and self._lets_others(tree, guard) for guard in of_rank):
                 return None
+            around = [guard for guard in around if guard not in of_rank]
             deciding = [guard for guard in around if _decides(guard)]
             if len(deciding) > 1 and _only_writes(tree, deciding[0]):
                 del deciding[0]
@@ -176,6 +179,16 @@ class _Asked:
                 return None
             file, line = calls[0].file, calls[0].call.lineno
         return None
+
+    def _lets_others(self, tree: ast.AST, guard: Guard) -> bool:
+        """True if the test of the rank went alike on one of the others: `if rank != 0:` of ranks 0 to 3, on rank 3."""
+        test = test_at(tree, guard.line)
+        named = [name for name in guard.names if is_rank_name(name)]
+        if test is None or len(named) != 1 or guard.names != (named[0],):
+            return False
+        if not all(truth(test, {named[0]: str(rank)}) == guard.taken for rank in self.writers):
+            return False
+        return any(truth(test, {named[0]: str(rank)}) == guard.taken for rank in self.others)
 
     def _is_on_the_way(self, place: _Place) -> bool:
         """True if the statement is in a function on one of the stacks, or in one that these call."""

@@ -1,0 +1,140 @@
+"""The lines by which others let a polling process go on: what changes something that its loop asks for, elsewhere.
+
+Example: of `while store.add("inside", 1) > self.limit:` in Gate.enter(), with the sleep in it, the line
+`self.store.add("inside", -1)` of Gate.leave(); and who comes to that line, one call back, at `gate.leave()`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.handlers import calls_of
+from hangdoc.diagnosis.source.polls import polling_loop
+from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.shared_values import tests_of, written
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.model.process import Frame, Stack
+
+_MOST_STEPS = 3
+"""Names and functions that a loop's test is made of, one by way of the other; chosen by hand."""
+_MOST_LINES = 6
+"""Lines that may let it go on; of more, none is meant. Chosen by hand."""
+_CHANGES = ("fills_store", "pushes_item", "makes_file", "writes_file", "removes_file", "lets_lock_go", "makes_mark")
+
+
+def what_lets_on(sources: Sources, stack: Stack) -> list[Frame]:
+    """The lines outside of the function that polls, and not where an object is made, which change what the innermost
+    loop around the stack's line asks for; [] where there are too many."""
+    where = next(iter(user_stack(stack)), None)
+    here = place_of(sources, where.file, where.line) if where is not None else None
+    loop = polling_loop(here.tree, where.line) if here is not None and where is not None else None
+    if loop is None or here is None or where is None:
+        return []
+    asked = {
+        name for test in tests_of(loop) for name in _asked(sources, here.function, test, _MOST_STEPS) if _is_thing(name)
+    }
+    found: dict[tuple[str, int], Frame] = {}
+    for file, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            line = getattr(node, "lineno", 0)
+            if not line or not asked.intersection(_changed(node)):
+                continue
+            function = function_name(tree, line)
+            polled = (
+                file == where.file and holds(here.function, line) and function == function_name(here.tree, where.line)
+            )
+            if not (polled and holds(here.function, line)) and function not in names("makes_object"):
+                found.setdefault((file, line), Frame(file, line, function))
+    return list(found.values()) if len(found) <= _MOST_LINES else []
+
+
+def what_sets_keys(sources: Sources) -> list[Frame]:
+    """The lines of the program that set keys of a store; [] where there are too many."""
+    calls = [each for each in sources.user_calls(*names("store_setter")) if isinstance(each.call.func, ast.Attribute)]
+    found = list(dict.fromkeys(each.at for each in calls if len(each.call.args) > 1))
+    return found if len(found) <= _MOST_LINES else []
+
+
+def functions_that_let_on(sources: Sources, lines: list[Frame], deep: int = _MOST_STEPS) -> set[str]:
+    """The names of the functions that come to these lines, by way of each other."""
+    found = {each.function for each in lines} - {"<module>", "main"}
+    for _ in range(deep):
+        calls = sources.user_calls(*found) if found else []
+        found |= {each.at.function for each in calls} - {"<module>", "main"}
+    return found
+
+
+def lines_in(tree: ast.AST, file: str, lines: list[Frame], functions: set[str]) -> list[int]:
+    """The lines of the tree that let a polling process go on, or call a function that does."""
+    own = [each.line for each in lines if each.file == file and holds(tree, each.line)]
+    return sorted({*own, *(line for name in functions for line in calls_of(tree, name))})
+
+
+def _is_thing(name: str) -> bool:
+    """False for what only tells ranks and rounds apart."""
+    return bool(name) and name != "self" and pattern("rank_word").search(name) is None
+
+
+def _asked(sources: Sources, function: ast.AST, node: ast.AST, steps: int) -> Iterator[str]:
+    """The names of the things that an expression asks: what methods are called on, what is given to functions, what has
+    items or a value; and those of what local names are set to, and of what functions of the program answer."""
+    called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name | ast.Attribute) and id(part) not in called:
+            yield last_name(part)
+        if isinstance(part, ast.Name) and steps:
+            for each in ast.walk(function):
+                if isinstance(each, ast.Assign) and any(last_name(target) == part.id for target in each.targets):
+                    yield from _asked(sources, function, each.value, steps - 1)
+        if isinstance(part, ast.Call) and steps:
+            bodies = sources.user_definitions(last_name(part.func))
+            for _, body in bodies if len(bodies) == 1 else ():
+                for answer in (n for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None):
+                    yield from _asked(sources, body, answer, steps - 1)
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+    """The names of what a statement or a call changes: also of a store, a file, a lock."""
+    yield from written(node)
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _changing():
+        return
+    if last_name(node.func) in names("store_counter") and len(node.args) > 1 and text_of(node.args[1]) == "0":
+        return
+    if isinstance(node.func, ast.Attribute):
+        yield last_name(node.func.value)
+    yield from (last_name(each) for each in node.args if isinstance(each, ast.Name | ast.Attribute))
+
+
+def _changing() -> tuple[str, ...]:
+    return tuple(name for kind in _CHANGES for name in names(kind))
+
+
+def skipped_lines(tree: ast.AST, line: int, lines: list[int]) -> list[int]:
+    """Those of ``lines`` that who has run ``line``, and left its function or the round there, did not come to.
+
+    Examples: line 3 of `if not rows: ⏎ return 0 ⏎ self.turn.give_to(next)` → that behind it; of `except OSError: ⏎
+    log(e)`, those in the body that was tried.
+    """
+    here = enclosing_function(tree, line)
+    tries = [n for n in ast.walk(here) if isinstance(n, ast.Try)]
+    tried = [n for n in tries if any(holds(handler, line) for handler in n.handlers)]
+    if tried:
+        body = tried[-1].body
+        return [each for each in lines if body[0].lineno <= each <= (body[-1].end_lineno or 0)]
+    suites = [
+        (n.body if any(holds(s, line) for s in n.body) else n.orelse, n)
+        for n in ast.walk(here)
+        if isinstance(n, ast.If) and holds(n, line) and n.lineno != line
+    ]
+    if not suites:
+        return []
+    suite, node = min(suites, key=lambda each: (each[1].end_lineno or 0) - each[1].lineno)
+    inside = [each for each in lines if any(holds(s, each) for s in suite)]
+    jumps = bool(suite) and isinstance(suite[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
+    beside = [each for each in lines if holds(node, each)]
+    after = [each for each in lines if each > (node.end_lineno or 0) and holds(here, each)] if jumps else []
+    return [] if inside else [*beside, *after]
