@@ -17,6 +17,7 @@ from hangdoc.diagnosis.blame.how_sure import at_one_line, has_children, nobody_a
 from hangdoc.diagnosis.blame.left_lock import lock_files
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.wording import ranks_text
 
@@ -50,7 +51,8 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
     if any(activity.moving for activity in case.activities.values()) or not at_one_line(case, roots):
         return None
     few = tuple(sorted({wait.waiter for wait in case.graph.waits} & case.seen - set(roots)))
-    if not few or len(few) >= len(roots) or case.activities[roots[0]].where is None:
+    where = case.activities[roots[0]].where
+    if not few or len(few) >= len(roots) or where is None or own_name_polled(case.sources, where) is not None:
         return None
     proved = nobody_acts(case, roots) and not any(has_children(case, rank) for rank in roots)
     sure = f"{ranks_text(roots)} are at one line, and {ranks_text(few)} alone {'is' if len(few) == 1 else 'are'} not"
