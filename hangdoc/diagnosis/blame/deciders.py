@@ -27,6 +27,7 @@ from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.full_server import FullServer, full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.kept_connection import KeptConnection, kept_connection
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.key_renamed import key_renamed
@@ -272,6 +273,7 @@ def waiting_threads(
     inquiry: Inquiry,
 ) -> (
     Blame[FullServer]
+    | Blame[KeptConnection]
     | Blame[AskedInTurn]
     | Blame[MissingRequest]
     | Blame[AllAsked]
@@ -283,8 +285,8 @@ def waiting_threads(
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case
-    servers = full_server(case) or asked_in_turn(case) or missing_request(case) or async_server(case)
-    return servers or ended_task(case) or thread_wait(case)
+    servers = full_server(case) or kept_connection(case) or asked_in_turn(case)
+    return servers or missing_request(case) or async_server(case) or ended_task(case) or thread_wait(case)
 
 
 _LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (

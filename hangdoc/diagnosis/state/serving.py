@@ -11,10 +11,15 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, would_end
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name
 from hangdoc.diagnosis.state.process import thread_files
-from hangdoc.model.process import Frame, Process, Stack, Thread
+from hangdoc.model.process import Frame, OpenFile, Process, Stack, Thread
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
+
+
+def is_unaccepted(file: OpenFile) -> bool:
+    """True for a connection that the other end has not accepted: its kernel has, and its program comes to it later."""
+    return file.target.startswith("socket:") and file.target.endswith("not accepted)")
 
 
 def other_end(target: str) -> str:
@@ -69,7 +74,8 @@ def serves_in_turn(thread: Thread, sources: Sources) -> bool:
     if any(is_in(frame, "server_file", "serves_in_thread") for frame in thread.frames):
         return False
     own = user_stack(thread.frames)
-    if own and any(is_in(frame, "server_file", "serves_in_turn") for frame in _outside(thread.frames, own[0])):
+    outside = _outside(thread.frames, own[0]) if own else thread.frames
+    if any(is_in(frame, "server_file", "serves_in_turn") for frame in outside):
         return True
     return any(_accepts_in_a_loop(frame, sources) for frame in own)
 
