@@ -76,28 +76,23 @@ def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Fin
     died = _task_that_died(case, blame, activity)
     if died is not None:
         return died
-    if (
-        activity.where is not None
-        and awaits_own_future(case.sources, activity.where)
-        and case.sources.user_calls(*_RESULT)
-    ):
+    made = found[0] if found is not None and not found[1] else activity.where
+    if made is not None and awaits_own_future(case.sources, made) and case.sources.user_calls(*_RESULT):
+        there: Message = " and waits there for the result of a future"
+        if made is not activity.where:
+            there = [there, " at ", place(made)]
         return Finding(
             "HD505",
             sentence(
-                [
-                    Does(blame.culprits, "is", "are"),
-                    " ",
-                    doing(activity),
-                    " and waits there for the result of a future",
-                ],
+                [Does(blame.culprits, "is", "are"), " ", doing(activity), there],
                 where_they_wait(case, others_of(case, blame)),
             ),
             joined(
                 ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what would set that result does not"],
                 set_by_hand(case.sources, activity.stack),
             ),
-            "set the result, or an exception, on every way out of what answers, and give the wait a timeout "
-            "(asyncio.wait_for)",
+            "set the result, or an exception, on every way out of what answers, from a thread by "
+            "loop.call_soon_threadsafe(), and give the wait a timeout (asyncio.wait_for)",
         )
     if found is None or found[1] not in _ENDING:
         return None
