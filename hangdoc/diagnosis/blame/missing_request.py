@@ -339,11 +339,10 @@ def _test_of(guard: Guard) -> ast.expr | None:
 
 
 def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:
-    """True if the rank called a function that runs on another one, or sent it a request, and what answers it waits
-    there for a further one."""
+    """True if the rank called a function that runs on another one, or sent it, or a server of its own, a request, and
+    what answers it waits there for a further one."""
     asks = case.activities[rank].kind in (ActivityKind.REMOTE_CALL, ActivityKind.IO)
-    through_a_servant = len(chain.hops) == 2 and chain.last.rank != rank and not chain.last.is_main
-    return asks and chain.needs_a_request and through_a_servant
+    return asks and chain.needs_a_request and len(chain.hops) == 2
 
 
 def _at_its_request(case: Case, token: Token, asked: tuple[str, ...]) -> Token:

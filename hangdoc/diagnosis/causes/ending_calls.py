@@ -13,6 +13,7 @@ from functools import partial
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
+from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
@@ -51,8 +52,6 @@ _ENDLESS = ("while True:", "while 1:")
 """Loops that no test of theirs ends: who is not in one any more has left it by a jump or an exception."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
-_MOST_WAYS_OUT = 2
-"""Of a loop; more of them are no reason any more. Chosen by hand."""
 _MOST_STACKS = 8
 """Stacks of a rank that are asked; chosen by hand."""
 
@@ -134,8 +133,8 @@ def ending_condition(
         method = "acquire"  # a lock's own method has no frame; what is taken and let go in one function is no signal
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
     if method == "result":
-        awaited = only_await(sources, own[0]) if own else None
-        ended = ending_condition(sources, awaited[:1], awaited[1], living=living, ran=ran) if awaited else ""
+        awaited, of = (own and only_await(sources, own[0])) or (None, "")
+        ended = ending_condition(sources, (awaited,), of, living=living, ran=ran) if awaited and of else ""
         return ended or set_by_hand(sources, stack)
     if any(plain(f.function) in names("in_barrier") and f.file.endswith("/threading.py") for f in below):
         return _left_out_of_barrier(sources, stack, name)
@@ -164,7 +163,7 @@ def ending_condition(
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
     left = [] if runs else leading_out(sources, places[0])
-    if 0 < len(left) <= _MOST_WAYS_OUT:
+    if 0 < len(left) <= MOST_WAYS_OUT:
         return [call, "; ", Joined(left, " or "), " leads out of the loop around it"]
     started = [] if runs else started_under(sources, places[0], stack)
     if started:
@@ -188,8 +187,10 @@ def _at_the_start(sources: Sources, at: Frame, name: str) -> bool:
     if function is None or any(guard.kind in CONDITIONS for guard in guards(function, at.line)):
         return False
     last = name.rpartition(".")[2]
-    made = (node for node in ast.walk(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
-    return any(last_name(t) == last and node.lineno < at.line for node in made for t in node.targets)
+    sets = (node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AnnAssign))
+    made = [node for node in sets if isinstance(node.value, ast.Call) and node.lineno < at.line]
+    targets = [t for node in made for t in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+    return any(last_name(each) == last for each in targets)
 
 
 def _is_ahead(sources: Sources, at: Frame, stack: Stack) -> bool:
