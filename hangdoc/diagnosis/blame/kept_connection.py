@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.unsent_message import owners_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.process import thread_files
@@ -37,7 +38,7 @@ def kept_connection(case: Case) -> Blame[KeptConnection] | None:
         files = snapshot.process.blocking_files if snapshot.process is not None else ()
         for file in filter(is_unaccepted, files):
             served.add(_ends(file)[1])
-            for owner in _owners(case, rank, file):
+            for owner in owners_of(case, rank, file):
                 waiting.setdefault(owner, []).append(rank)
     for server, ranks in waiting.items() if len(waiting) == 1 else ():
         process = case.ranks[server].process
@@ -53,7 +54,7 @@ def _kept(case: Case, server: int, process: Process, served: set[str]) -> Iterat
     """(a thread that serves one connection to these addresses after the other, the rank at whose it waits for data)."""
     for thread in process.last.threads if process.last is not None else ():
         for file in thread_files(process, thread) if serves_in_turn(thread, case.sources) else ():
-            for keeping in _owners(case, server, file) if _ends(file)[0] in served else ():
+            for keeping in owners_of(case, server, file) if _ends(file)[0] in served else ():
                 if not _waits_at(case, keeping, other_end(file.target)):
                     yield thread, keeping
 
@@ -62,13 +63,6 @@ def _ends(file: OpenFile) -> tuple[str, str]:
     """('A', 'B') of 'socket:tcp A to B (ESTABLISHED)'."""
     here, _, there = file.target.partition(" (")[0].partition(" to ")
     return here.rpartition(" ")[2], there
-
-
-def _owners(case: Case, rank: int, file: OpenFile) -> list[int]:
-    """The ranks of the same host whose process holds the other end."""
-    host = case.ranks[rank].host
-    same = {s.process.pid: r for r, s in case.ranks.items() if s.process is not None and s.host == host}
-    return [same[pid] for pid in file.peers if pid in same]
 
 
 def _waits_at(case: Case, rank: int, end: str) -> bool:

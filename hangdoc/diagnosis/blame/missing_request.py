@@ -13,6 +13,7 @@ import ast
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
@@ -150,7 +151,9 @@ def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
     return process.last.threads if process is not None and process.last is not None else ()
 
 
-def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | None:
+def missing_request(
+    case: Case,
+) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[AskedMore] | None:
     """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
     function that waits for another one, of those that made calls of that one before.
 
@@ -188,7 +191,8 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     sure = f"{called}() waits for {further}, which {ranks_text(absent)} alone could make"
     if len(absent) < len(waiting):
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
-    return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+    tie = Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+    return asked_more(case, absent, waiting, chain) or tie
 
 
 def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:

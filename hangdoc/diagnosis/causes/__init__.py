@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.causes import (
     arbitrary_moment,
+    asked_more,
     awaited_lock,
     busy,
     busy_actors,
@@ -65,6 +66,7 @@ from hangdoc.diagnosis.causes import (
     uneven_loops,
     unmade_file,
     unnamed,
+    unsent_message,
     unset_key,
     unused_parameters,
 )
@@ -72,6 +74,7 @@ from hangdoc.diagnosis.causes.registry import name_cause
 
 __all__ = [
     "arbitrary_moment",
+    "asked_more",
     "awaited_lock",
     "busy",
     "busy_actors",
@@ -134,6 +137,7 @@ __all__ = [
     "uneven_loops",
     "unmade_file",
     "unnamed",
+    "unsent_message",
     "unset_key",
     "unused_parameters",
 ]

@@ -13,17 +13,15 @@ waits for its next order: for a name that was there already it had notified at o
 
 from __future__ import annotations
 
-import ast
-
+from hangdoc.diagnosis.causes.idle_helper import between_lines, loop_around
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import same_function, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import LOOPS, holds, text_of
-from hangdoc.model.message import Condition, Joined, Message, joined
+from hangdoc.model.message import Joined, Message, joined
 from hangdoc.model.process import Frame
 
 _NOTIFIES = ("notify", "notify_all")
@@ -44,7 +42,8 @@ def notified_before(case: Case, rank: int) -> Message:
     for at in places_of_methods(name, _NOTIFIES, case.sources) if name else ():
         thread = next((s for s in others if any(_came_round(case, frame, at) for frame in s)), None)
         if thread is not None:
-            deciding = _made_short(case, next(f for f in thread if _came_round(case, f, at)), at)
+            taking = next(frame for frame in thread if _came_round(case, frame, at))
+            deciding = between_lines(case, taking, at)[:_MOST_CONDITIONS]
             came: Message = [
                 f"`{name}` was notified at ",
                 line_of(at),
@@ -61,20 +60,6 @@ def _tests(case: Case, where: Frame) -> bool:
     return tree is None or any(guard.kind in (*CONDITIONS, "loop", "return") for guard in guards(tree, where.line))
 
 
-def _loop_around(case: Case, frame: Frame, at: Frame) -> ast.AST | None:
-    tree = case.sources.function(frame.file, frame.line) if same_function(frame, at) else None
-    nodes = [n for n in ast.walk(tree) if isinstance(n, LOOPS)] if tree is not None else []
-    return next((n for n in nodes if holds(n, frame.line) and holds(n, at.line)), None)
-
-
 def _came_round(case: Case, frame: Frame, at: Frame) -> bool:
     """True if the frame waits before the line in one loop with it: it has come from there."""
-    return frame.line < at.line and _loop_around(case, frame, at) is not None
-
-
-def _made_short(case: Case, frame: Frame, at: Frame) -> list[Condition]:
-    """The conditions on the way from the frame's line to the other one."""
-    loop = _loop_around(case, frame, at)
-    ifs = [n for n in ast.walk(loop) if isinstance(n, ast.If)] if loop is not None else []
-    between = [n for n in ifs if frame.line < n.lineno < at.line]
-    return [Condition(f"if {text_of(node.test)}:", at.file, node.lineno) for node in between][:_MOST_CONDITIONS]
+    return frame.line < at.line and loop_around(case, frame, at) is not None

@@ -106,7 +106,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     if not (decided or lines or dropped):
         # No branch between the two stacks: what the waiting ranks passed on their way, the culprits took otherwise.
         decided = passed_on_its_way(case, replace(blame, culprits=waiting))
-        skips = list(dict.fromkeys(_ways_past(case, waiting[0], culprits[0])))[:_MOST_DROPPED] if not decided else []
+        skips = list(dict.fromkeys(ways_past(case, waiting[0], culprits[0])))[:_MOST_DROPPED] if not decided else []
         decided = [Joined(skips, " or "), " may have kept ", Ranks(culprits), " from a call"] if skips else decided
     where: Message = (
         ["one of its rounds may have skipped the call, at ", cited(skipped.guard, skipped.file)]
@@ -138,7 +138,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     )
 
 
-def _ways_past(case: Case, rank: int, absent: int) -> Iterator[Condition]:
+def ways_past(case: Case, rank: int, absent: int) -> Iterator[Condition]:
     """The early ways out of the functions by which the rank came to its request, and in which the absent one is not."""
     where = fork(case.activities[rank].stack, case.activities[absent].stack, frames_of=user_stack)
     for frame in where.mine[where.common + 1 :]:
@@ -197,6 +197,13 @@ def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
     places = requests(case.sources).get(called, ())
     under = list(dict.fromkeys(each for at in places for each in conditions_of_call(case.sources, at, ())[-1:]))
     told: Message = [Joined(under[:_MOST_DROPPED], " or "), " decides whether a rank makes the call"]
+    until = conditions_of_call(case.sources, server.where, (), ("loop",))[-1:] if server.where and not under else []
+    if until:
+        told = [
+            Joined(until),
+            " has not ended: of calls that it does not tell apart, such as two that give one name, it ",
+        ]
+        told += ["may count one"]
     return Finding(
         "HD505",
         sentence(
@@ -210,12 +217,12 @@ def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
         joined(
             f"{called}() answers only when all have called it; one of them has left out a call before, or they differ "
             "in which round they are",
-            told if under else "",
+            told if under or until else "",
         ),
         f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
         "without those that left it out",
         "which of them left out a call was not seen",
-        decided_at=next(iter(under), None),
+        decided_at=next(iter((*under, *until)), None),
     )
 
 
