@@ -15,8 +15,11 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.process import thread_files
 from hangdoc.diagnosis.state.serving import is_unaccepted, other_end, serves_in_turn
-from hangdoc.model.kinds import Confidence
-from hangdoc.model.process import OpenFile, Process, Thread
+from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.model.process import OpenFile, Thread
+
+_NAMELESS = "socket:["
+"""How the target of a socket begins of which neither end has a name that shows (Linux 6, /proc/PID/fd)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +35,41 @@ class KeptConnection(Explanation):
 def kept_connection(case: Case) -> Blame[KeptConnection] | None:
     """The blame of the rank whose server does not come to accept the others; None if the one that keeps it at its
     connection has asked it something, or several ranks serve."""
-    waiting: dict[int, list[int]] = {}
-    served: set[str] = set()
+    waiting: dict[int, set[str]] = {}
+    named: set[int] = set()
     for rank, snapshot in sorted(case.ranks.items()):
         files = snapshot.process.blocking_files if snapshot.process is not None else ()
-        for file in filter(is_unaccepted, files):
-            served.add(_ends(file)[1])
-            for owner in owners_of(case, rank, file):
-                waiting.setdefault(owner, []).append(rank)
-    for server, ranks in waiting.items() if len(waiting) == 1 else ():
-        process = case.ranks[server].process
-        for thread, keeping in _kept(case, server, process, served) if process is not None else ():
-            if keeping not in ranks and case.graph.dissolves((server, *ranks)):
-                found = KeptConnection(tuple(ranks), thread, keeping)
-                sure = f"its only thread that accepts waits for data of rank {keeping}, which waits elsewhere"
-                return Blame(found, (server,), confidence=Confidence.LIKELY, sure=sure)
-    return None
+        for file in files:
+            if is_unaccepted(file):
+                waiting.setdefault(rank, set()).add(_ends(file)[1])
+                named.update(owners_of(case, rank, file))
+            elif file.target.startswith(_NAMELESS) and not file.peers:
+                waiting.setdefault(rank, set())  # of a unix socket, who listens does not show
+    if not waiting or len(named) > 1:
+        return None
+    served = {end for ends in waiting.values() for end in ends}
+    found = [each for server in sorted(named or case.seen) for each in _kept(case, server, served)]
+    if len({server for server, _, _ in found}) != 1:
+        return None
+    server, thread, keeping = found[0]
+    waits = case.activities[keeping].kind in COMMUNICATING and case.graph.on(keeping)
+    if keeping in waiting or not waits or not case.graph.dissolves((server, *waiting)):
+        return None
+    sure = f"its only thread that accepts waits for data of rank {keeping}, which waits elsewhere"
+    why = KeptConnection(tuple(waiting), thread, keeping)
+    return Blame(why, (server,), confidence=Confidence.LIKELY, sure=sure)
 
 
-def _kept(case: Case, server: int, process: Process, served: set[str]) -> Iterator[tuple[Thread, int]]:
-    """(a thread that serves one connection to these addresses after the other, the rank at whose it waits for data)."""
-    for thread in process.last.threads if process.last is not None else ():
-        for file in thread_files(process, thread) if serves_in_turn(thread, case.sources) else ():
-            for keeping in owners_of(case, server, file) if _ends(file)[0] in served else ():
+def _kept(case: Case, server: int, served: set[str]) -> Iterator[tuple[int, Thread, int]]:
+    """(the rank, a thread of it that serves one connection after the other, the rank at whose it waits for data).
+    ``served``: the addresses that it serves; without any, those of unix sockets."""
+    process = case.ranks[server].process
+    for thread in process.last.threads if process is not None and process.last is not None else ():
+        for file in thread_files(process, thread) if process and serves_in_turn(thread, case.sources) else ():
+            here = _ends(file)[0] in served if served else file.target.startswith("socket:unix ")
+            for keeping in owners_of(case, server, file) if here else ():
                 if not _waits_at(case, keeping, other_end(file.target)):
-                    yield thread, keeping
+                    yield server, thread, keeping
 
 
 def _ends(file: OpenFile) -> tuple[str, str]:
