@@ -22,6 +22,9 @@ from hangdoc.model.process import OpenFile
 from hangdoc.model.wording import ranks_text
 
 
+_SOCKETS = ("socket:tcp ", "socket:unix ")
+
+
 @dataclass(frozen=True)
 class UnsentMessage(MissingRequest):
     """``server``: the thread that waits for data of the culprits, before it answers the ``waiting``."""
@@ -60,7 +63,7 @@ def _asked(case: Case, rank: int) -> list[OpenFile]:
     process = case.ranks[rank].process
     if process is None or case.activities[rank].kind != ActivityKind.IO or is_moving(process):
         return []
-    return [file for file in process.blocking_files if file.peers and file.target.startswith("socket:tcp ")]
+    return [file for file in process.blocking_files if file.peers and file.target.startswith(_SOCKETS)]
 
 
 def _served(case: Case, server: int, here: set[str]) -> Iterator[tuple[Node, set[int]]]:
@@ -77,8 +80,9 @@ def _served(case: Case, server: int, here: set[str]) -> Iterator[tuple[Node, set
 
 
 def _here(end: str) -> str:
-    """'A' of 'socket:tcp A to B'."""
-    return end.partition(" to ")[0].rpartition(" ")[2]
+    """'A' of 'socket:tcp A to B', the address that all connections to one server have; 'unix' of unix sockets, which
+    have none that shows."""
+    return "unix" if end.startswith("socket:unix ") else end.partition(" to ")[0].rpartition(" ")[2]
 
 
 def owners_of(case: Case, rank: int, file: OpenFile) -> list[int]:
