@@ -21,7 +21,6 @@ from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence
 from hangdoc.model.process import OpenFile
 from hangdoc.model.wording import ranks_text
 
-
 _SOCKETS = ("socket:tcp ", "socket:unix ")
 
 
