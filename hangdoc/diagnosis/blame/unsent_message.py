@@ -7,15 +7,13 @@ who serves shows by its system call whom it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from hangdoc.diagnosis.blame.missing_request import MissingRequest, without_its_call
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.process import is_moving, thread_files
-from hangdoc.diagnosis.state.serving import other_end
+from hangdoc.diagnosis.state.serving import address, at_its_address, other_end
 from hangdoc.diagnosis.state.threads import Node
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence
 from hangdoc.model.process import OpenFile
@@ -44,17 +42,16 @@ def unsent_message(case: Case) -> Blame[UnsentMessage] | None:
         return None
     (server,) = owners
     ends = {other_end(file.target) for files in asking.values() for file in files}
-    for node, clients in _served(case, server, {_here(end) for end in ends}):
-        absent = tuple(rank for rank in sorted(clients) if rank in rest)
-        if not absent or clients & asking.keys() or server in absent:
-            continue
-        found = without_its_call(case, absent, tuple(asking), f"message to rank {server}")
-        if found is None:
-            continue
-        known = {each.name: getattr(found, each.name) for each in fields(found)}
-        sure = f"rank {server} waits for data of {ranks_text(absent)} before it answers {ranks_text(tuple(asking))}"
-        return Blame(UnsentMessage(**known, server=node), absent, confidence=Confidence.LIKELY, sure=sure)
-    return None
+    served = _served(case, server, {address(end) for end in ends})
+    absent = tuple(rank for rank in rest if served is not None and rank in served[1])
+    if served is None or not absent or served[1] & asking.keys() or server in absent:
+        return None
+    found = without_its_call(case, absent, tuple(asking), f"message to rank {server}")
+    if found is None:
+        return None
+    known = {each.name: getattr(found, each.name) for each in fields(found)}
+    sure = f"rank {server} waits for data of {ranks_text(absent)} before it answers {ranks_text(tuple(asking))}"
+    return Blame(UnsentMessage(**known, server=served[0]), absent, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _asked(case: Case, rank: int) -> list[OpenFile]:
@@ -65,23 +62,14 @@ def _asked(case: Case, rank: int) -> list[OpenFile]:
     return [file for file in process.blocking_files if file.peers and file.target.startswith(_SOCKETS)]
 
 
-def _served(case: Case, server: int, here: set[str]) -> Iterator[tuple[Node, set[int]]]:
-    """(the thread of the rank that waits for data at these addresses of its own, the ranks at the other ends); nothing
-    where each connection may have a thread, one of which waits for its client's next request as a matter of course."""
+def _served(case: Case, server: int, here: set[str]) -> tuple[Node, set[int]] | None:
+    """(the thread of the rank that waits for data at these addresses of its own, the ranks at the other ends)."""
     process = case.ranks[server].process
-    if process is None or process.last is None:
-        return
-    beside = [t for t in process.last.threads if t is not process.last.main and user_stack(t.frames)]
-    for thread in beside if len(beside) == 1 else ():
-        files = [f for f in thread_files(process, thread) if _here(f.target.partition(" (")[0]) in here]
-        if files:
-            yield Node(server, process, thread), {rank for file in files for rank in owners_of(case, server, file)}
-
-
-def _here(end: str) -> str:
-    """'A' of 'socket:tcp A to B', the address that all connections to one server have; 'unix' of unix sockets, which
-    have none that shows."""
-    return "unix" if end.startswith("socket:unix ") else end.partition(" to ")[0].rpartition(" ")[2]
+    thread = at_its_address(process, here) if process is not None else None
+    if process is None or thread is None:
+        return None
+    clients = {rank for file in thread_files(process, thread) for rank in owners_of(case, server, file)}
+    return Node(server, process, thread), clients
 
 
 def owners_of(case: Case, rank: int, file: OpenFile) -> list[int]:

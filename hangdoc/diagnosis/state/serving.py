@@ -46,6 +46,9 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     at_work = [thread for thread in threads if serves_in_turn(thread, sources) and _is_at_work(thread)]
     if len(at_work) == 1:
         return at_work[0], False
+    alone = at_its_address(process, {address(end)})
+    if alone is not None and alone is not asking and alone.tid != process.pid:
+        return alone, False
     free = [
         thread
         for thread in threads
@@ -56,6 +59,33 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     # Several that stand at one line where they meet wait for the same.
     met = len({_place(user_stack(thread.frames)[0]) for thread in others}) == 1 and all(map(meets, others))
     return (others[0] if met or len(others) == 1 else None), False
+
+
+def at_its_address(process: Process, here: set[str]) -> Thread | None:
+    """The only thread beside the main thread that runs the program's code, if it waits for data at one of these
+    addresses of its own: it serves all that connect there, one after the other. None where another thread accepts the
+    connections, each of which may then have a thread that waits for its client as a matter of course."""
+    last = process.last
+    threads = [t for t in last.threads if t is not last.main] if last is not None else []
+    if any(_accepts(process, thread) for thread in threads):
+        return None
+    beside = [thread for thread in threads if user_stack(thread.frames)]
+    files = [file for thread in beside for file in thread_files(process, thread)]
+    there = any(address(file.target.partition(" (")[0]) in here for file in files)
+    return beside[0] if len(beside) == 1 and there else None
+
+
+def _accepts(process: Process, thread: Thread) -> bool:
+    files = thread_files(process, thread)
+    accepts = any(f.operation in names("accept", of="kernel") or " listening on " in f.target for f in files)
+    library = any(is_in(frame, "server_file", "serves_in_turn") for frame in thread.frames)
+    return accepts or (library and not user_stack(thread.frames))
+
+
+def address(end: str) -> str:
+    """'A' of 'socket:tcp A to B', the address that all connections to one server have; 'unix' of unix sockets, which
+    have none that shows."""
+    return "unix" if end.startswith("socket:unix ") else end.partition(" to ")[0].rpartition(" ")[2]
 
 
 def meets(thread: Thread) -> bool:
