@@ -50,6 +50,7 @@ from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.blame.other_place import other_place
+from hangdoc.diagnosis.blame.other_request import other_request
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
@@ -277,6 +278,7 @@ _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
     full_server,
     kept_connection,
     asked_in_turn,
+    other_request,
     missing_request,
     async_server,
     unsent_message,

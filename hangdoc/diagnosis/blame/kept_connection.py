@@ -14,7 +14,7 @@ from hangdoc.diagnosis.blame.unsent_message import owners_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.process import thread_files
-from hangdoc.diagnosis.state.serving import is_unaccepted, other_end, serves_in_turn
+from hangdoc.diagnosis.state.serving import is_unaccepted, keeps_to_one, other_end
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.process import OpenFile, Thread
 
@@ -65,7 +65,7 @@ def _kept(case: Case, server: int, served: set[str]) -> Iterator[tuple[int, Thre
     ``served``: the addresses that it serves; without any, those of unix sockets."""
     process = case.ranks[server].process
     for thread in process.last.threads if process is not None and process.last is not None else ():
-        for file in thread_files(process, thread) if process and serves_in_turn(thread, case.sources) else ():
+        for file in thread_files(process, thread) if process and keeps_to_one(thread, case.sources) else ():
             here = _ends(file)[0] in served if served else file.target.startswith("socket:unix ")
             for keeping in owners_of(case, server, file) if here else ():
                 if not _waits_at(case, keeping, other_end(file.target)):

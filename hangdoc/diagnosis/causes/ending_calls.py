@@ -14,7 +14,7 @@ from functools import partial
 from hangdoc.diagnosis.causes.before_the_wait import is_ahead, is_at_the_start
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
-from hangdoc.diagnosis.causes.handed_on import handed_on_under
+from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
 from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
@@ -169,7 +169,8 @@ def ending_condition(
     started = [] if runs else started_under(sources, places[0], stack)
     if started:
         return [call, ", in what is started under ", Joined(started, " and ")]
-    ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
+    over = ran is not None and ran(places[0]) and not runs and not is_called_back(sources, places[0])
+    ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if over else []
     ended = [loop for loop in ended if loop.source not in _ENDLESS]
     if ended:
         return [call, ", and the loop around it has ended: ", Joined(ended, " and ")]

@@ -145,7 +145,8 @@ def _kept_by_threads(case: Case, blame: Blame[OutsideWait], activity: Activity) 
 def _kept_inside(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
     """HD505 of a program whose event loop has no sockets or children of its own to wait for: only another task, or a
     thread, ends that wait."""
-    if case.sources.user_calls(*names("opens_stream")):
+    known = activity.where is not None and case.sources.function(activity.where.file, activity.where.line) is not None
+    if not known or case.sources.user_calls(*names("opens_stream")):
         return None
     why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
     return Finding(

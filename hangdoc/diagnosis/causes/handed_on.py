@@ -65,3 +65,11 @@ def _parameter(body: ast.FunctionDef | ast.AsyncFunctionDef, number: int, method
 def _function_of(sources: Sources, file: str, line: int) -> str:
     tree = sources.function(file, line)
     return function_name(tree, line) if tree is not None else ""
+
+
+def is_called_back(sources: Sources, at: Frame) -> bool:
+    """True if the program calls the function around the line only from lambdas: a loop around these makes them, and its
+    end says nothing of when they run."""
+    calls = sources.user_calls(at.function) if at.function else []
+    lambdas = [n for each in calls for n in ast.walk(each.tree) if isinstance(n, ast.Lambda)]
+    return bool(calls) and all(any(each.call in ast.walk(n) for n in lambdas) for each in calls)

@@ -1,7 +1,9 @@
-"""HD101 and HD102 of clients of a service that waits for a message of theirs before it answers the others."""
+"""HD101 and HD102 of clients of a service that waits for a message of theirs before it answers the others, or that ask
+it for something else than these."""
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.other_request import OtherRequest
 from hangdoc.diagnosis.blame.unsent_message import UnsentMessage
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding
@@ -45,4 +47,21 @@ def not_sent(case: Case, blame: Blame[UnsentMessage]) -> Finding | None:
         ),
         "let every rank go through the whole exchange in each round (with an empty message in place of none), or let "
         "the service answer without those that have left it",
+    )
+
+
+@cause("HD101", explains=OtherRequest, order=83)
+def asks_for_another(case: Case, blame: Blame[OtherRequest]) -> Finding:
+    """HD101: a condition went differently, and each side waits for an answer that takes a request of the other."""
+    found, culprits = blame.found, blame.culprits
+    first, odd = case.activities[found.waiting[0]], case.activities[culprits[0]]
+    return Finding(
+        "HD101",
+        sentence(
+            [Does(culprits, "waits", "wait"), f" for an answer of rank {found.server} at ", place(odd.where)],
+            [Does(found.waiting, "waits", "wait"), " for another one at ", place(first.where)],
+        ),
+        joined("neither is given: each of them may take the request of all ranks", what_decided(case, blame)),
+        "let all ranks agree on the condition before it is tested (all_reduce or broadcast the value), or make one "
+        "request on both ways",
     )

@@ -104,10 +104,17 @@ def serves_in_turn(thread: Thread, sources: Sources) -> bool:
     if any(is_in(frame, "server_file", "serves_in_thread") for frame in thread.frames):
         return False
     own = user_stack(thread.frames)
-    outside = _outside(thread.frames, own[0]) if own else thread.frames
-    if any(is_in(frame, "server_file", "serves_in_turn") for frame in outside):
+    if own and any(is_in(frame, "server_file", "serves_in_turn") for frame in _outside(thread.frames, own[0])):
         return True
     return any(_accepts_in_a_loop(frame, sources) for frame in own)
+
+
+def keeps_to_one(thread: Thread, sources: Sources) -> bool:
+    """The same, also of one that is in the library's code, waiting for the next request of one connection."""
+    if any(is_in(frame, "server_file", "serves_in_thread") for frame in thread.frames):
+        return False
+    library = any(is_in(frame, "server_file", "serves_in_turn") for frame in thread.frames)
+    return (library and not user_stack(thread.frames)) or serves_in_turn(thread, sources)
 
 
 def _is_at_work(thread: Thread) -> bool:
