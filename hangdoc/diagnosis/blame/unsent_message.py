@@ -65,7 +65,7 @@ def _asked(case: Case, rank: int) -> list[OpenFile]:
 def _served(case: Case, server: int, here: set[str]) -> tuple[Node, set[int]] | None:
     """(the thread of the rank that waits for data at these addresses of its own, the ranks at the other ends)."""
     process = case.ranks[server].process
-    thread = at_its_address(process, here) if process is not None else None
+    thread = at_its_address(process, here, case.sources) if process is not None else None
     if process is None or thread is None:
         return None
     clients = {rank for file in thread_files(process, thread) for rank in owners_of(case, server, file)}

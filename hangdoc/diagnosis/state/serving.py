@@ -46,7 +46,7 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     at_work = [thread for thread in threads if serves_in_turn(thread, sources) and _is_at_work(thread)]
     if len(at_work) == 1:
         return at_work[0], False
-    alone = at_its_address(process, {address(end)})
+    alone = at_its_address(process, {address(end)}, sources)
     if alone is not None and alone is not asking and alone.tid != process.pid:
         return alone, False
     free = [
@@ -61,10 +61,11 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     return (others[0] if met or len(others) == 1 else None), False
 
 
-def at_its_address(process: Process, here: set[str]) -> Thread | None:
+def at_its_address(process: Process, here: set[str], sources: Sources) -> Thread | None:
     """The only thread beside the main thread that runs the program's code, if it waits for data at one of these
-    addresses of its own: it serves all that connect there, one after the other. None where another thread accepts the
-    connections, each of which may then have a thread that waits for its client as a matter of course."""
+    addresses of its own, and has accepted the connections itself: it serves all that connect there, one after the
+    other. Else each connection may have a thread, which waits for its client as a matter of course, and others of which
+    may have died."""
     last = process.last
     threads = [t for t in last.threads if t is not last.main] if last is not None else []
     if any(_accepts(process, thread) for thread in threads):
@@ -72,7 +73,15 @@ def at_its_address(process: Process, here: set[str]) -> Thread | None:
     beside = [thread for thread in threads if user_stack(thread.frames)]
     files = [file for thread in beside for file in thread_files(process, thread)]
     there = any(address(file.target.partition(" (")[0]) in here for file in files)
-    return beside[0] if len(beside) == 1 and there else None
+    return beside[0] if len(beside) == 1 and there and _has_accepted(beside[0], sources) else None
+
+
+def _has_accepted(thread: Thread, sources: Sources) -> bool:
+    """True if a function on the thread's stack accepts connections, or calls one that does."""
+    own = {plain(frame.function).rpartition(".")[2] for frame in user_stack(thread.frames)}
+    accepting = {getattr(each.function, "name", "") for each in sources.user_calls(*names("takes_connection"))}
+    callers = {getattr(each.function, "name", "") for name in accepting for each in sources.user_calls(name)}
+    return not own.isdisjoint(accepting | callers)
 
 
 def _accepts(process: Process, thread: Thread) -> bool:
