@@ -166,7 +166,7 @@ def missing_request(
     ends = {(at.file, at.line) if (at := chain.last.where) is not None else None for chain in asked.values()}
     if len(servers) != 1 or len(ends) != 1:
         return None
-    waiting, chain = tuple(asked), asked[min(asked)]
+    waiting, chain, unknown = tuple(asked), asked[min(asked)], False
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     absent = tuple(r for r in rest if r not in servers)
     if case.hidden or not all(case.graph.on(r) & set(asked) for r in rest):
@@ -178,7 +178,9 @@ def missing_request(
         return _all_asked(waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
     if chain.asked:
         makers = _makers(case, chain.asked)
-        absent = tuple(r for r in absent if r in makers)
+        unseen = [r for r in absent if all(case.ran.has(r, at.file, at.line) is None for at in _lines(case, chain))]
+        absent = tuple(r for r in absent if r in makers or r in unseen)
+        unknown = any(r in unseen for r in absent)
         if not absent or servers & makers.keys():
             return None
         if makers.keys().isdisjoint(waiting):
@@ -189,7 +191,7 @@ def missing_request(
     proved = chain.last.thread.wakes_in is None
     further = f"a further call of {chain.asked[0]}()" if chain.asked else "a further call"
     sure = f"{called}() waits for {further}, which {ranks_text(absent)} alone could make"
-    if len(absent) < len(waiting):
+    if len(absent) < len(waiting) and not unknown:
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     tie = Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
     return asked_more(case, absent, waiting, chain) or tie
@@ -200,6 +202,12 @@ def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[All
     sure = f"{called}() waits for a further call, and all that make it wait for its answer"
     proved = chain.last.thread.wakes_in is None
     return Blame(AllAsked(waiting, called, chain), waiting, proved=proved, sure=sure)
+
+
+def _lines(case: Case, chain: Chain) -> list[Frame]:
+    """The lines that call one of the functions whose further call the chain's end waits for."""
+    made = requests(case.sources)
+    return [at for function in chain.asked for at in made.get(function, ())]
 
 
 def _makers(case: Case, asked: tuple[str, ...]) -> dict[int, tuple[Frame, ...]]:
