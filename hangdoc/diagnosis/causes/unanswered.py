@@ -5,14 +5,16 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.state.died_threads import died_at, died_thread
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Ranks, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.told_errors import ended_thread
 
 _SENDS = ("send", "send_bytes")
 """By which multiprocessing's connections send, and sockets as well (Python 3.11)."""
@@ -51,11 +53,21 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
                 ": either it has left them out, a thread of it that was to answer has ended, perhaps by an exception, ",
                 "or the order is wrong",
             ],
+            _died(case, server),
             [f"what rank {server} sends, it sends under ", Joined(sent, " and ")] if sent else "",
         ),
         "let the thread that serves the socket close it whatever happens, send before the call that the reader has to "
         "join, and give the read a timeout",
     )
+
+
+def _died(case: Case, server: int) -> Message:
+    """'by the output, its thread client-1 ended with KeyError at labels.py:27'."""
+    died = died_thread(case, server)
+    if died is None:
+        return ""
+    error = died.error.partition(":")[0].rpartition(".")[2]
+    return [f"by the output, its thread {ended_thread(died.announced)} ended with {error} at ", line_of(died_at(died))]
 
 
 def _sent_under(case: Case, server: int, asker: int) -> list[Condition]:
