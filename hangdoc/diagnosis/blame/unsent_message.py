@@ -59,7 +59,9 @@ def _asked(case: Case, rank: int) -> list[OpenFile]:
     process = case.ranks[rank].process
     if process is None or case.activities[rank].kind != ActivityKind.IO or is_moving(process):
         return []
-    return [file for file in process.blocking_files if file.peers and file.target.startswith(_SOCKETS)]
+    # Of a unix socket to a server of its own, the process at the other end does not show.
+    files = [file for file in process.blocking_files if file.target.startswith(_SOCKETS)]
+    return [file for file in files if file.peers or file.target.startswith("socket:unix ")]
 
 
 def _served(case: Case, server: int, here: set[str]) -> tuple[Node, set[int]] | None:
