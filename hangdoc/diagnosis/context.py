@@ -17,6 +17,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import remote_function, task_function
+from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
@@ -33,7 +34,7 @@ from hangdoc.diagnosis.state.held_locks import (
     holds_for_all,
     holds_named,
 )
-from hangdoc.diagnosis.state.process import blocking_thread, kind_mark
+from hangdoc.diagnosis.state.process import SLEEPS, blocking_thread, kind_mark
 from hangdoc.diagnosis.state.rounds import GoingRound, going_round
 from hangdoc.diagnosis.state.store_keys import setters, with_store_waits
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
@@ -167,7 +168,7 @@ class Case:
         absent = [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT]
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
-        found = {rank: self._in_its_message(self._in_remote_call(a)) for rank, a in found.items()}
+        found = {rank: self._in_its_message(self._in_remote_call(self._polling(a))) for rank, a in found.items()}
         found = with_store_waits(found, self.sources)
         found = {r: replace(a, moving=True) if self.going_round(a) is not None else a for r, a in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
@@ -223,6 +224,14 @@ class Case:
         return {
             rank: sorted(some, key=lambda each: message_way(each.message.op) != "recv") for rank, some in found.items()
         }
+
+    def _polling(self, activity: Activity) -> Activity:
+        """``activity`` as a sleep, if the look fell between two of the short sleeps of a loop that uses hardly any CPU
+        time."""
+        awake = activity.kind == ActivityKind.COMPUTING and not activity.moving and activity.where in activity.stack[:1]
+        if not awake or not calls_in_its_loop(self.sources, activity.stack, names("sleeps")):
+            return activity
+        return replace(activity, kind=ActivityKind.SLEEPING, text=SLEEPS)
 
     def _in_remote_call(self, activity: Activity) -> Activity:
         """``activity``; as a remote call, if it is a native wait at a line that waits for a function on another

@@ -24,9 +24,10 @@ from hangdoc.diagnosis.blame.divergences import (
 from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
-from hangdoc.diagnosis.blame.full_server import FullServer, full_server
+from hangdoc.diagnosis.blame.full_server import full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
+from hangdoc.diagnosis.blame.kept_connection import kept_connection
 from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
 from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
 from hangdoc.diagnosis.blame.key_renamed import key_renamed
@@ -41,10 +42,6 @@ from hangdoc.diagnosis.blame.message_blame import (
 )
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
-    AllAsked,
-    EndedTask,
-    MissingRequest,
-    NoFurtherRequest,
     ended_task,
     missing_request,
 )
@@ -53,6 +50,7 @@ from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.blame.other_place import other_place
+from hangdoc.diagnosis.blame.other_request import other_request
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
@@ -61,10 +59,11 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.store_barrier import not_counted
-from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
+from hangdoc.diagnosis.blame.thread_blame import asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
 from hangdoc.diagnosis.blame.unreported import Unreported, unreported
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
+from hangdoc.diagnosis.blame.unsent_message import unsent_message
 from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
@@ -269,23 +268,24 @@ def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
     return outside_the_schedule(inquiry.case) or left_the_exchange(inquiry.case)
 
 
-def waiting_threads(
-    inquiry: Inquiry,
-) -> (
-    Blame[FullServer]
-    | Blame[AskedInTurn]
-    | Blame[MissingRequest]
-    | Blame[AllAsked]
-    | Blame[NoFurtherRequest]
-    | Blame[EndedTask]
-    | Blame[ThreadWait]
-    | None
-):
+def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     case = inquiry.case
-    servers = full_server(case) or asked_in_turn(case) or missing_request(case) or async_server(case)
-    return servers or ended_task(case) or thread_wait(case)
+    return next((found for decide in _BESIDE_MAIN if (found := decide(case)) is not None), None)
+
+
+_BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
+    full_server,
+    kept_connection,
+    asked_in_turn,
+    other_request,
+    missing_request,
+    async_server,
+    unsent_message,
+    ended_task,
+    thread_wait,
+)
 
 
 _LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (

@@ -13,6 +13,7 @@ import ast
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
@@ -150,7 +151,9 @@ def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
     return process.last.threads if process is not None and process.last is not None else ()
 
 
-def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | None:
+def missing_request(
+    case: Case,
+) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[AskedMore] | None:
     """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
     function that waits for another one, of those that made calls of that one before.
 
@@ -163,7 +166,7 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     ends = {(at.file, at.line) if (at := chain.last.where) is not None else None for chain in asked.values()}
     if len(servers) != 1 or len(ends) != 1:
         return None
-    waiting, chain = tuple(asked), asked[min(asked)]
+    waiting, chain, unknown = tuple(asked), asked[min(asked)], False
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     absent = tuple(r for r in rest if r not in servers)
     if case.hidden or not all(case.graph.on(r) & set(asked) for r in rest):
@@ -175,7 +178,9 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
         return _all_asked(waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
     if chain.asked:
         makers = _makers(case, chain.asked)
-        absent = tuple(r for r in absent if r in makers)
+        unseen = [r for r in absent if all(case.ran.has(r, at.file, at.line) is None for at in _lines(case, chain))]
+        absent = tuple(r for r in absent if r in makers or r in unseen)
+        unknown = any(r in unseen for r in absent)
         if not absent or servers & makers.keys():
             return None
         if makers.keys().isdisjoint(waiting):
@@ -186,9 +191,10 @@ def missing_request(case: Case) -> Blame[MissingRequest] | Blame[NoFurtherReques
     proved = chain.last.thread.wakes_in is None
     further = f"a further call of {chain.asked[0]}()" if chain.asked else "a further call"
     sure = f"{called}() waits for {further}, which {ranks_text(absent)} alone could make"
-    if len(absent) < len(waiting):
+    if len(absent) < len(waiting) and not unknown:
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
-    return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+    tie = Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+    return asked_more(case, absent, waiting, chain) or tie
 
 
 def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:
@@ -196,6 +202,12 @@ def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[All
     sure = f"{called}() waits for a further call, and all that make it wait for its answer"
     proved = chain.last.thread.wakes_in is None
     return Blame(AllAsked(waiting, called, chain), waiting, proved=proved, sure=sure)
+
+
+def _lines(case: Case, chain: Chain) -> list[Frame]:
+    """The lines that call one of the functions whose further call the chain's end waits for."""
+    made = requests(case.sources)
+    return [at for function in chain.asked for at in made.get(function, ())]
 
 
 def _makers(case: Case, asked: tuple[str, ...]) -> dict[int, tuple[Frame, ...]]:
@@ -339,11 +351,10 @@ def _test_of(guard: Guard) -> ast.expr | None:
 
 
 def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:
-    """True if the rank called a function that runs on another one, or sent it a request, and what answers it waits
-    there for a further one."""
+    """True if the rank called a function that runs on another one, or sent it, or a server of its own, a request, and
+    what answers it waits there for a further one."""
     asks = case.activities[rank].kind in (ActivityKind.REMOTE_CALL, ActivityKind.IO)
-    through_a_servant = len(chain.hops) == 2 and chain.last.rank != rank and not chain.last.is_main
-    return asks and chain.needs_a_request and through_a_servant
+    return asks and chain.needs_a_request and len(chain.hops) == 2
 
 
 def _at_its_request(case: Case, token: Token, asked: tuple[str, ...]) -> Token:

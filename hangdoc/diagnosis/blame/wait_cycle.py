@@ -13,6 +13,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
+from hangdoc.diagnosis.state.died_threads import died_thread
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
@@ -137,6 +138,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) > 1 and (alike := _all_alike(case, ring, odd)):
         sure = f"{circle}; {ranks_text(alike)} have all gone the same way there"
         return Blame(found, alike, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    died = [ranks for ranks in odd if len(ranks) == 1 and died_thread(case, ranks[0]) is not None]
+    if len(odd) > 1 and len(died) == 1:
+        sure = f"{circle}; an exception has ended a thread of {ranks_text(died[0])}"
+        return Blame(found, died[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.

@@ -11,8 +11,11 @@ import ast
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from hangdoc.diagnosis.causes.before_the_wait import is_ahead, is_at_the_start
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
+from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
+from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import made_elsewhere
@@ -27,9 +30,8 @@ from hangdoc.diagnosis.source.awaits import only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.locks import lets_go
-from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message
@@ -51,8 +53,6 @@ _ENDLESS = ("while True:", "while 1:")
 """Loops that no test of theirs ends: who is not in one any more has left it by a jump or an exception."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
-_MOST_WAYS_OUT = 2
-"""Of a loop; more of them are no reason any more. Chosen by hand."""
 _MOST_STACKS = 8
 """Stacks of a rank that are asked; chosen by hand."""
 
@@ -134,16 +134,16 @@ def ending_condition(
         method = "acquire"  # a lock's own method has no frame; what is taken and let go in one function is no signal
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
     if method == "result":
-        awaited = only_await(sources, own[0]) if own else None
-        ended = ending_condition(sources, awaited[:1], awaited[1], living=living, ran=ran) if awaited else ""
+        awaited, of = (own and only_await(sources, own[0])) or (None, "")
+        ended = ending_condition(sources, (awaited,), of, living=living, ran=ran) if awaited and of else ""
         return ended or set_by_hand(sources, stack)
     if any(plain(f.function) in names("in_barrier") and f.file.endswith("/threading.py") for f in below):
         return _left_out_of_barrier(sources, stack, name)
     ends = {at: each for each in _ENDING[method] for at in places_of_methods(name, (each,), sources)} if name else {}
     places = [at for at in ends if (at.file, at.line) != (own[0].file, own[0].line)]
-    past = [at for at in places if _at_the_start(sources, at, name)]
+    past = [at for at in places if is_at_the_start(sources, at, name)]
     places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
-    places = [at for at in places if not _is_ahead(sources, at, stack)] or places
+    places = [at for at in places if not is_ahead(sources, at, stack)] or places
     if method in ("wait", "wait_for") and len(places) > 1:
         places = _sets_what_is_tested(sources, own[0], places) or places
     if method == "get" and name:
@@ -158,65 +158,31 @@ def ending_condition(
     deciding = [each for each in deciding if may_differ(sources, places[0], each)]
     if runs:
         deciding = _without_ways_out(sources, places[0], deciding)
-    if deciding:
-        return [call, ", and depends on ", Joined(deciding, " and ")]
+    if deciding or (deciding := handed_on_under(sources, places[0])):
+        return [call, ", and depends on ", Joined([*deciding, *handed_on_under(sources, places[0])], " and ")]
     raised = _raised_before(sources, places[0], all_round=method == "put")
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
     left = [] if runs else leading_out(sources, places[0])
-    if 0 < len(left) <= _MOST_WAYS_OUT:
+    if 0 < len(left) <= MOST_WAYS_OUT:
         return [call, "; ", Joined(left, " or "), " leads out of the loop around it"]
     started = [] if runs else started_under(sources, places[0], stack)
     if started:
         return [call, ", in what is started under ", Joined(started, " and ")]
-    ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if ran and ran(places[0]) and not runs else []
+    over = ran is not None and ran(places[0]) and not runs and not is_called_back(sources, places[0])
+    ended = conditions_of_call(sources, places[0], stack, ("loop",))[:1] if over else []
     ended = [loop for loop in ended if loop.source not in _ENDLESS]
-    return [call, ", and the loop around it has ended: ", Joined(ended, " and ")] if ended else ""
+    if ended:
+        return [call, ", and the loop around it has ended: ", Joined(ended, " and ")]
+    # Another thread, or item, may have gone out where this one came by.
+    skips = conditions_of_call(sources, places[0], (), ("return",)) if not runs else []
+    return [call, "; ", Joined(skips, " or "), " leads past it"] if skips else ""
 
 
 def _is_proxy(below: Stack) -> bool:
     """True for a method of a Manager's object, which that library has made of a text."""
     made = [frame.file for frame in below[-2:]]
     return len(made) == 2 and made[1] == "<string>" and made[0].endswith("/multiprocessing/managers.py")
-
-
-def _at_the_start(sources: Sources, at: Frame, name: str) -> bool:
-    """True if the line belongs to what makes the object and is reached under no condition: that call was made, and
-    did not end the wait. Example: `self.flushed = threading.Event() ⏎ self.flushed.set()` in `__init__`."""
-    tree = sources.function(at.file, at.line)
-    function = enclosing_function(tree, at.line) if tree is not None else None
-    if function is None or any(guard.kind in CONDITIONS for guard in guards(function, at.line)):
-        return False
-    last = name.rpartition(".")[2]
-    made = (node for node in ast.walk(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
-    return any(last_name(t) == last and node.lineno < at.line for node in made for t in node.targets)
-
-
-def _is_ahead(sources: Sources, at: Frame, stack: Stack) -> bool:
-    """True if only the waiting thread comes to the line, later: it does not end its own wait.
-
-    Example: `cv.notify_all()` in `close()`, which `main()` calls after the loop in which it waits.
-    """
-    own = user_stack(stack)
-    if not own or own[-1].function != "<module>":
-        return False  # other threads may run the same functions
-    lines = [at]
-    if not any(same_function(at, frame) for frame in own):
-        lines = [
-            Frame(file, line, function_name(tree, line))
-            for file, tree in sources.user_trees()
-            for line in calls_of(tree, at.function)
-        ]
-    return bool(lines) and all(any(_follows(sources, line, frame) for frame in own) for line in lines)
-
-
-def _follows(sources: Sources, line: Frame, frame: Frame) -> bool:
-    """True if the line comes after the frame's in the same function, and no loop leads from it back."""
-    if not same_function(line, frame) or line.line is None or frame.line is None or line.line <= frame.line:
-        return False
-    tree = sources.function(frame.file, frame.line)
-    loops = (node for node in ast.walk(tree) if isinstance(node, LOOPS)) if tree is not None else ()
-    return not any(holds(loop, frame.line) and holds(loop, line.line) for loop in loops)
 
 
 def _left_out_of_barrier(sources: Sources, stack: Stack, name: str) -> Message:

@@ -9,12 +9,15 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.awaits import awaits_own_future, only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.kept_tasks import awaited_futures, kept_task
+from hangdoc.diagnosis.state.process import at_rest
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 
 _CODES = {
@@ -76,31 +79,26 @@ def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Fin
     died = _task_that_died(case, blame, activity)
     if died is not None:
         return died
-    if (
-        activity.where is not None
-        and awaits_own_future(case.sources, activity.where)
-        and case.sources.user_calls(*_RESULT)
-    ):
+    made = found[0] if found is not None and not found[1] else activity.where
+    if made is not None and awaits_own_future(case.sources, made) and case.sources.user_calls(*_RESULT):
+        there: Message = " and waits there for the result of a future"
+        if made is not activity.where:
+            there = [there, " at ", place(made)]
         return Finding(
             "HD505",
             sentence(
-                [
-                    Does(blame.culprits, "is", "are"),
-                    " ",
-                    doing(activity),
-                    " and waits there for the result of a future",
-                ],
+                [Does(blame.culprits, "is", "are"), " ", doing(activity), there],
                 where_they_wait(case, others_of(case, blame)),
             ),
             joined(
                 ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what would set that result does not"],
                 set_by_hand(case.sources, activity.stack),
             ),
-            "set the result, or an exception, on every way out of what answers, and give the wait a timeout "
-            "(asyncio.wait_for)",
+            "set the result, or an exception, on every way out of what answers, from a thread by "
+            "loop.call_soon_threadsafe(), and give the wait a timeout (asyncio.wait_for)",
         )
     if found is None or found[1] not in _ENDING:
-        return None
+        return _kept_by_threads(case, blame, activity) or _kept_inside(case, blame, activity)
     where, method = found
     why: Message = ["what ", place(activity.where), " runs can be suspended at ", line_of(where), " alone"]
     ended = ending_condition(case.sources, (where,), method)
@@ -112,6 +110,53 @@ def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Fin
         ),
         joined(why, "a task that an exception has ended says nothing until somebody awaits it", ended),
         _fix_of_tasks(case, where, method),
+    )
+
+
+def _kept_by_threads(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
+    """HD505 of a loop that waits for its pool of threads, all of which wait for another thread; None where one of them
+    may go on.
+
+    Example: four workers are in `self.raw.get()`, and what would fill these queues is a task of the same pool.
+    """
+    process = case.ranks[blame.culprits[0]].process
+    if process is None or process.last is None:
+        return None
+    workers = [t for t in process.last.threads if any(is_in(f, "pool_worker_file", "pool_worker") for f in t.frames)]
+    places = [own[0] for t in workers if (own := user_stack(t.frames))]
+    waits = [t for t in workers if user_stack(t.frames) and at_rest(process, t, t.frames).kind == ActivityKind.LOCK]
+    if not places or len(waits) < len(workers):
+        return None
+    ended = ending_condition(case.sources, waits[0].frames)
+    lines = Joined(list(dict.fromkeys(map(line_of, places))), " and ")
+    count = f"all {len(waits)} threads" if len(waits) > 1 else "the only thread"
+    return Finding(
+        "HD505",
+        sentence(
+            [Does(blame.culprits, "is", "are"), " ", doing(activity)],
+            [f"{count} of its pool {'wait' if len(waits) > 1 else 'waits'} for another one, at ", lines],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined("what a task of the same pool was to bring them, no thread is left to run", ended),
+        "give what waits and what ends the wait pools of their own, or more threads than can wait at once",
+    )
+
+
+def _kept_inside(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
+    """HD505 of a program whose event loop has no sockets or children of its own to wait for: only another task, or a
+    thread, ends that wait."""
+    known = activity.where is not None and case.sources.function(activity.where.file, activity.where.line) is not None
+    if not known or case.sources.user_calls(*names("opens_stream")):
+        return None
+    why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
+    return Finding(
+        "HD505",
+        sentence(
+            [Does(blame.culprits, "is", "are"), " ", doing(activity)], where_they_wait(case, others_of(case, blame))
+        ),
+        joined(why, "a task that an exception has ended says nothing until somebody awaits it"),
+        "see which task, or thread, should have ended that wait, and whether it ended, failed, was never started, or "
+        "waits for a lock that this one holds",
     )
 
 

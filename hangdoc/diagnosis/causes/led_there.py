@@ -3,7 +3,8 @@
 The first of these that tells one:
 
 1. what ended the thread or the child that was to end the wait               ``ended_helpers``
-2. what would end it, and what decides whether that is done                  ``ending_calls``
+2. what would end it, and what decides whether that is done; or whether it   ``ending_calls``, ``lost_notification``,
+   was done before, or a loop over what is ended there was left early        ``left_early``
 3. of a signal: what decides whom it is sent
    of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
@@ -24,9 +25,13 @@ from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_it
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.idle_helper import passed_by_helper
+from hangdoc.diagnosis.causes.left_early import left_early
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
+from hangdoc.diagnosis.causes.lost_notification import notified_before
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
+from hangdoc.diagnosis.causes.uneven_counter import counted_unevenly
 from hangdoc.diagnosis.causes.wait_chain import is_pool_idle
 from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
@@ -42,6 +47,7 @@ from hangdoc.diagnosis.source.syntax import dotted
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 
+_LOOPS = ("for ", "while ", "async for ")
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
 _MOST_CONDITIONS = 2
@@ -68,7 +74,11 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
         return ended
-    told = what_would_end_it(case, culprits[0])
+    told = notified_before(case, culprits[0]) or passed_by_helper(case, blame)
+    told = told or what_would_end_it(case, culprits[0]) or counted_unevenly(case, culprits[0])
+    early = left_early(case.sources, user_stack(case.activities[culprits[0]].stack))
+    if early and all(each.source.startswith(_LOOPS) for each in conditions_in(told)):
+        return joined([Joined(early, " or "), " led out of the loop over it before its end"], told)
     if any(conditions_in(told)):
         return told
     found_there = (

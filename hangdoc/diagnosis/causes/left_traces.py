@@ -17,7 +17,7 @@ from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -125,10 +125,18 @@ def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
     Example: rank 1 waits in StreamSink.emit(), and it alone has run the `return StreamSink()` under `if kind ==
     "stream":` → that `if`.
     """
-    sides = (blame.culprits, others_of(case, blame))
-    left = _of_both(left_behind(case, sides), ran_alone(case, sides)) if all(sides) else []
+    others = others_of(case, blame)
+    # Who is in no call has made all those before that the others wait in.
+    in_order = isinstance(blame.found, OutsideWait) and all(case.graph.on(rank) for rank in others)
+    return left_by(case, blame.culprits, others, awaited=in_order)
+
+
+def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awaited: bool = False) -> Message:
+    """The same of any ranks, beside others; ``awaited``: these wait for the ranks, which have left out no call."""
+    sides = (ranks, others)
+    left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
     left = [each for each in left if each.side == 0]
-    left = [each for each in left if not _is_where_they_wait(case, blame.culprits, each)] or left
+    left = [each for each in left if not _is_where_they_wait(case, ranks, each)] or left
     left = left if len(left) <= MOST else _roots(case.sources, left)
     return Joined([told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from hangdoc.diagnosis.blame.missing_request import AllAsked, EndedTask, MissingRequest, NoFurtherRequest
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
-from hangdoc.diagnosis.causes.deciding import what_decided
+from hangdoc.diagnosis.causes.deciding import passed_on_its_way, what_decided
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import cited, line_of, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -16,14 +19,14 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.awaits import awaits_in_loops
 from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 
 _FIX_LOCK = (
     "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
@@ -100,6 +103,11 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     decided = what_decided(case, blame)
     lines = awaits_in_loops(case.sources, first.where) if first.where is not None and not decided else []
     ways = list(dict.fromkeys(each for line in lines for each in leading_out(case.sources, line)))[:_MOST_DROPPED]
+    if not (decided or lines or dropped):
+        # No branch between the two stacks: what the waiting ranks passed on their way, the culprits took otherwise.
+        decided = passed_on_its_way(case, replace(blame, culprits=waiting))
+        skips = list(dict.fromkeys(ways_past(case, waiting[0], culprits[0])))[:_MOST_DROPPED] if not decided else []
+        decided = [Joined(skips, " or "), " may have kept ", Ranks(culprits), " from a call"] if skips else decided
     where: Message = (
         ["one of its rounds may have skipped the call, at ", cited(skipped.guard, skipped.file)]
         if (skipped is not None)
@@ -128,6 +136,13 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         "of none), or let it answer without those that are done",
         decided_at=next(iter((*dropped, *ways)), None),
     )
+
+
+def ways_past(case: Case, rank: int, absent: int) -> Iterator[Condition]:
+    """The early ways out of the functions by which the rank came to its request, and in which the absent one is not."""
+    where = fork(case.activities[rank].stack, case.activities[absent].stack, frames_of=user_stack)
+    for frame in where.mine[where.common + 1 :]:
+        yield from conditions_of_call(case.sources, frame, (), ("return",))
 
 
 @cause("HD102", "HD505", explains=NoFurtherRequest, order=87)
@@ -182,6 +197,13 @@ def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
     places = requests(case.sources).get(called, ())
     under = list(dict.fromkeys(each for at in places for each in conditions_of_call(case.sources, at, ())[-1:]))
     told: Message = [Joined(under[:_MOST_DROPPED], " or "), " decides whether a rank makes the call"]
+    until = conditions_of_call(case.sources, server.where, (), ("loop",))[-1:] if server.where and not under else []
+    if until:
+        told = [
+            Joined(until),
+            " has not ended: of calls that it does not tell apart, such as two that give one name, it ",
+        ]
+        told += ["may count one"]
     return Finding(
         "HD505",
         sentence(
@@ -195,12 +217,12 @@ def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
         joined(
             f"{called}() answers only when all have called it; one of them has left out a call before, or they differ "
             "in which round they are",
-            told if under else "",
+            told if under or until else "",
         ),
         f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
         "without those that left it out",
         "which of them left out a call was not seen",
-        decided_at=next(iter(under), None),
+        decided_at=next(iter((*under, *until)), None),
     )
 
 

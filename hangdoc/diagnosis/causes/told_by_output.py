@@ -57,7 +57,8 @@ def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
     if not news:
         return named
     ranks = tuple(sorted({rank for each in news for rank in each.ranks}))
-    who: Message = "by the output, one rank alone has"
+    times = max(each.times for each in news)
+    who: Message = "by the output, one rank alone has" if times == 1 else f"by the output, {times} ranks at most have"
     if ranks:
         who = ["by what ", Verb(ranks, "it", "they"), " wrote, ", Ranks(ranks), " alone ", Verb(ranks, "has", "have")]
     been: list[Message] = []

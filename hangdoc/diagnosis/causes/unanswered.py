@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.state.died_threads import died_at, died_thread
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Does, Ranks, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.told_errors import ended_thread
+
+_SENDS = ("send", "send_bytes")
+"""By which multiprocessing's connections send, and sockets as well (Python 3.11)."""
+_MOST_CONDITIONS = 2
+"""Conditions that a sentence names; chosen by hand."""
 
 
 @cause("HD507", explains=WaitCycle, order=325)
@@ -29,6 +38,7 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     process = case.ranks[server].process
     alone = process is not None and not threads_of(process)
     first = case.activities[askers[0]]
+    sent = _sent_under(case, server, askers[0])
     return Finding(
         "HD507",
         sentence(
@@ -36,14 +46,43 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             f"rank {server} has no other thread that runs the program's code" if alone else "",
             where_they_wait(case, tuple(sorted(case.activities.keys() - set(askers)))),
         ),
-        [
-            f"rank {server} itself waits in a call that needs ",
-            Ranks(askers),
-            ": either a thread of it that was to answer has ended, perhaps by an exception, or the order is wrong",
-        ],
+        joined(
+            [
+                f"rank {server} itself waits in a call that needs ",
+                Ranks(askers),
+                ": either it has left them out, a thread of it that was to answer has ended, perhaps by an exception, ",
+                "or the order is wrong",
+            ],
+            _died(case, server),
+            [f"what rank {server} sends, it sends under ", Joined(sent, " and ")] if sent else "",
+        ),
         "let the thread that serves the socket close it whatever happens, send before the call that the reader has to "
         "join, and give the read a timeout",
     )
+
+
+def _died(case: Case, server: int) -> Message:
+    """'by the output, its thread client-1 ended with KeyError at labels.py:27'."""
+    died = died_thread(case, server)
+    if died is None:
+        return ""
+    error = died.error.partition(":")[0].rpartition(".")[2]
+    return [f"by the output, its thread {ended_thread(died.announced)} ended with {error} at ", line_of(died_at(died))]
+
+
+def _sent_under(case: Case, server: int, asker: int) -> list[Condition]:
+    """The conditions around the only line at which the server's rank has sent something, and the asking one has not.
+
+    Example: `for sock, topics in self.subscribers: ⏎ if topic in topics: ⏎ send(sock, value)` → the `if`.
+    """
+    writes = [each.at for each in case.sources.user_calls(*names("writes_to_socket"), *_SENDS)]
+    lines = [*writes, *(each.at for at in writes for each in case.sources.user_calls(at.function))]
+    known = [at for at in lines if conditions_of_call(case.sources, at, ())]
+    mine = [at for at in known if case.ran.has(server, at.file, at.line)]
+    mine = [at for at in mine if not case.ran.has(asker, at.file, at.line)]
+    found = [each for at in mine for each in conditions_of_call(case.sources, at, case.activities[server].stack)]
+    found = list(dict.fromkeys(each for each in found if not pattern("rank_word").search(each.source)))
+    return found if 0 < len(found) <= _MOST_CONDITIONS else []
 
 
 def _reads_socket(case: Case, rank: int) -> bool:

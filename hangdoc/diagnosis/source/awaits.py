@@ -20,7 +20,8 @@ _OPAQUE = (ast.AsyncFor, ast.AsyncWith)
 
 def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
     """(line, method) of the only await of a method at which what the line hands to an event loop, or whose result it
-    waits for, can be suspended; None where there are several, or not all that it awaits is known.
+    waits for, can be suspended; None where there are several, or not all that it awaits is known. The method is '' of a
+    future that the function makes itself.
 
     Examples: `asyncio.run(train(cfg))`, train awaits `pool.collect()`, which awaits `self.queue.join()` and nothing
     else → the line of that, 'join'; `run_coroutine_threadsafe(self.queue.join(), loop).result()` → its line, 'join'.
@@ -132,7 +133,19 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
             if called in coroutines:
                 yield from _awaits(coroutines, called, seen) if called not in seen else ()
             else:
-                yield (Frame(file, node.lineno, function.name), called) if called else None
+                known = called or _is_made_there(function, node.value)
+                yield (Frame(file, node.lineno, function.name), called) if known else None
+
+
+def _is_made_there(function: ast.AST, awaited: ast.expr) -> bool:
+    """True for a name that the function itself sets to a new future."""
+    made = (n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
+    calls = [last_name(n.value.func) for n in made if isinstance(n.value, ast.Call) and _sets(n, awaited)]
+    return len(calls) == 1 and calls[0] in names("makes_future")
+
+
+def _sets(node: ast.Assign, name: ast.expr) -> bool:
+    return dotted(name) in {*map(dotted, node.targets)} - {""}
 
 
 def _is_waited_for(context: ast.expr, function: ast.AsyncFunctionDef) -> bool:

@@ -12,6 +12,7 @@ from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
 _NATIVE_CALL = "blocked in a native call (a lock, a socket or a library)"
+SLEEPS = "in time.sleep or a polling loop"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
@@ -227,7 +228,7 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
         if found is not None:
             return found
     if channel.startswith(names("sleep", of="kernel")):
-        return Wait(ActivityKind.SLEEPING, "in time.sleep or a polling loop")
+        return Wait(ActivityKind.SLEEPING, SLEEPS)
     if channel.startswith(names("signal", of="kernel")):
         return Wait(ActivityKind.IO, "waiting for a signal", WaitReason.SIGNAL)
     if channel.startswith(names("file_lock", of="kernel")):

@@ -11,10 +11,15 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, would_end
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name
 from hangdoc.diagnosis.state.process import thread_files
-from hangdoc.model.process import Frame, Process, Stack, Thread
+from hangdoc.model.process import Frame, OpenFile, Process, Stack, Thread
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
+
+
+def is_unaccepted(file: OpenFile) -> bool:
+    """True for a connection that the other end has not accepted: its kernel has, and its program comes to it later."""
+    return file.target.startswith("socket:") and file.target.endswith("not accepted)")
 
 
 def other_end(target: str) -> str:
@@ -41,6 +46,9 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     at_work = [thread for thread in threads if serves_in_turn(thread, sources) and _is_at_work(thread)]
     if len(at_work) == 1:
         return at_work[0], False
+    alone = at_its_address(process, {address(end)}, sources)
+    if alone is not None and alone is not asking and alone.tid != process.pid:
+        return alone, False
     free = [
         thread
         for thread in threads
@@ -51,6 +59,42 @@ def serving(process: Process, asking: Thread, end: str, sources: Sources) -> tup
     # Several that stand at one line where they meet wait for the same.
     met = len({_place(user_stack(thread.frames)[0]) for thread in others}) == 1 and all(map(meets, others))
     return (others[0] if met or len(others) == 1 else None), False
+
+
+def at_its_address(process: Process, here: set[str], sources: Sources) -> Thread | None:
+    """The only thread beside the main thread that runs the program's code, if it waits for data at one of these
+    addresses of its own, and has accepted the connections itself: it serves all that connect there, one after the
+    other. Else each connection may have a thread, which waits for its client as a matter of course, and others of which
+    may have died."""
+    last = process.last
+    threads = [t for t in last.threads if t is not last.main] if last is not None else []
+    if any(_accepts(process, thread) for thread in threads):
+        return None
+    beside = [thread for thread in threads if user_stack(thread.frames)]
+    files = [file for thread in beside for file in thread_files(process, thread)]
+    there = any(address(file.target.partition(" (")[0]) in here for file in files)
+    return beside[0] if len(beside) == 1 and there and _has_accepted(beside[0], sources) else None
+
+
+def _has_accepted(thread: Thread, sources: Sources) -> bool:
+    """True if a function on the thread's stack accepts connections, or calls one that does."""
+    own = {plain(frame.function).rpartition(".")[2] for frame in user_stack(thread.frames)}
+    accepting = {getattr(each.function, "name", "") for each in sources.user_calls(*names("takes_connection"))}
+    callers = {getattr(each.function, "name", "") for name in accepting for each in sources.user_calls(name)}
+    return not own.isdisjoint(accepting | callers)
+
+
+def _accepts(process: Process, thread: Thread) -> bool:
+    files = thread_files(process, thread)
+    accepts = any(f.operation in names("accept", of="kernel") or " listening on " in f.target for f in files)
+    library = any(is_in(frame, "server_file", "serves_in_turn") for frame in thread.frames)
+    return accepts or (library and not user_stack(thread.frames))
+
+
+def address(end: str) -> str:
+    """'A' of 'socket:tcp A to B', the address that all connections to one server have; 'unix' of unix sockets, which
+    have none that shows."""
+    return "unix" if end.startswith("socket:unix ") else end.partition(" to ")[0].rpartition(" ")[2]
 
 
 def meets(thread: Thread) -> bool:
@@ -72,6 +116,14 @@ def serves_in_turn(thread: Thread, sources: Sources) -> bool:
     if own and any(is_in(frame, "server_file", "serves_in_turn") for frame in _outside(thread.frames, own[0])):
         return True
     return any(_accepts_in_a_loop(frame, sources) for frame in own)
+
+
+def keeps_to_one(thread: Thread, sources: Sources) -> bool:
+    """The same, also of one that is in the library's code, waiting for the next request of one connection."""
+    if any(is_in(frame, "server_file", "serves_in_thread") for frame in thread.frames):
+        return False
+    library = any(is_in(frame, "server_file", "serves_in_turn") for frame in thread.frames)
+    return (library and not user_stack(thread.frames)) or serves_in_turn(thread, sources)
 
 
 def _is_at_work(thread: Thread) -> bool:

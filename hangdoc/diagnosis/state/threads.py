@@ -108,9 +108,10 @@ class Chain:
 
     @property
     def needs_a_request(self) -> bool:
-        """True if a thread of another rank waits for a further request before it answers the first rank's."""
+        """True if a thread of another rank, or one that the first rank asks over a socket of its own, waits for a
+        further request before it answers."""
         servant = runs_remote_call(self.last.thread) or meets(self.last.thread)
-        return self.end is End.REQUEST and self.through_a_servant and servant
+        return self.end is End.REQUEST and not self.last.is_main and servant
 
     def needs(self, rank: int) -> tuple[int, ...]:
         """The ranks that ``rank``, at which the chain begins, waits for.

@@ -17,6 +17,7 @@ ahead. Neither counts what the side did after the call that the other one waits 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -264,7 +265,16 @@ def is_alike(guard: Guard) -> bool:
     if guard.names == ("__name__",):
         return True
     on_rank = any(map(is_rank_name, guard.names)) or pattern("rank_word").search(guard.condition) is not None
-    return on_rank or " % " in guard.condition or pattern("same_everywhere").search(guard.condition) is not None
+    same = pattern("same_everywhere").search(guard.condition) is not None
+    return on_rank or same or (" % " in guard.condition and not _tests_more(guard))
+
+
+def _tests_more(guard: Guard) -> bool:
+    """True if a part of the condition tests something besides the rounds: `self.draft is not None and n % 8 == 7`."""
+    parts = re.split(r"\b(?:and|or)\b", guard.condition.partition(" ")[2].rstrip(":"))
+    words = [set(re.findall(r"[A-Za-z_][\w.]*", part)) - {"not", "is", "None", "in", "True", "False"} for part in parts]
+    counted = set().union(*(own for own, part in zip(words, parts, strict=True) if " % " in part))
+    return any(own - counted for own, part in zip(words, parts, strict=True) if " % " not in part)
 
 
 def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: int) -> bool:

@@ -34,8 +34,13 @@ _DEEPEST = 3
 """Calls between a line and the stack of the other side, followed this far; chosen by hand."""
 
 
-def ran_alone(case: Case, ranks: SideRanks) -> list[LeftBehind]:
-    """The conditions, each once, with the first line under it that one side alone has run."""
+def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[LeftBehind]:
+    """The conditions, each once, with the first line under it that one side alone has run.
+
+    ``awaited``: side 1 waits for side 0, which has made all of its calls so far. Then whatever side 0 has run lies
+    before the calls in which these ranks wait, and though they may come to that line in this round, they have passed it
+    in the one in which side 0 ran it.
+    """
     if not case.ran:
         return []
     found: dict[tuple[str, int, str], LeftBehind] = {}
@@ -47,7 +52,7 @@ def ran_alone(case: Case, ranks: SideRanks) -> list[LeftBehind]:
             past = [
                 rank
                 for stack, there in stacks[1 - side].items()
-                if not _is_still_to_come(case.sources, [stack], file, line)
+                if (awaited and side == 0) or not _is_still_to_come(case.sources, [stack], file, line)
                 for rank in there
             ]
             one = _decided(case.sources, case.ran, file, line, past) if past else None

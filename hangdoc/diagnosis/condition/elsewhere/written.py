@@ -44,14 +44,15 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnder:
-    """``line`` was written under the condition, or past it where that was not ``taken``. ``ranks``: the writers, as far
-    as the line or its file tells."""
+    """``line`` was written under the condition, or past it where that was not ``taken``, and ``times`` such a line.
+    ``ranks``: the writers, as far as the line or its file tells."""
 
     condition: Condition
     function: str
     taken: bool
     line: Written
     ranks: tuple[int, ...]
+    times: int = 1
 
 
 def written_under(
@@ -84,7 +85,7 @@ def written_under(
             under = asked.condition_of(place, known=line.rank is not None)
             if under is not None:
                 ranks = tuple(sorted({each.rank for each in by_place[place] if each.rank is not None}))
-                found.setdefault(under[0], WrittenUnder(*under, line, ranks))
+                found.setdefault(under[0], WrittenUnder(*under, line, ranks, len(by_place[place])))
     return list(found.values())[:_MOST]
 
 

@@ -1,4 +1,4 @@
-"""What a task of an event loop awaits gives the cause; a loop that is only idle has none."""
+"""What a task of an event loop awaits gives the cause; in a program without streams it is in the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hangdoc.model.snapshot import SourceText
         ("asyncio/queues.py", "HD505"),
         ("asyncio/streams.py", "HD507"),
         ("asyncio/subprocess.py", "HD509"),
-        ("asyncio/nothing.py", None),
+        ("asyncio/nothing.py", "HD505"),
     ],
 )
 def test_the_cause_is_that_of_what_is_awaited(file: str, code: str | None) -> None:
