@@ -39,6 +39,7 @@ from hangdoc.diagnosis.causes import (
     not_brought,
     on_devices,
     on_the_gpu,
+    only_polled,
     open_futures,
     ordering,
     other_group,
@@ -66,6 +67,7 @@ from hangdoc.diagnosis.causes import (
     unnamed,
     unset_key,
     unused_parameters,
+    wrong_peers,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -107,6 +109,7 @@ __all__ = [
     "not_brought",
     "on_devices",
     "on_the_gpu",
+    "only_polled",
     "open_futures",
     "ordering",
     "other_group",
@@ -134,4 +137,5 @@ __all__ = [
     "unnamed",
     "unset_key",
     "unused_parameters",
+    "wrong_peers",
 ]
