@@ -214,7 +214,9 @@ def wrong_peer_by_stacks(case: Case) -> WrongPeer | None:
         naming = [a for a in case.activities.values() if a.peer == rank and a.kind == _COUNTERPART[here.kind]]
         if len(naming) == 1 and naming[0].rank != there.rank:
             found.append(WrongPeer(rank, str(here.kind), there.rank, naming[0].rank, here.where))
-    return found[0] if len(found) == 1 else None
+    # Whom the others would have named wrongly waits for nobody else, once this one names another peer.
+    only = [each for each in found if all(other is each or other.waits == each.rank for other in found)]
+    return only[0] if len(only) == 1 else None
 
 
 def _names_one_peer(case: Case, activity: Activity) -> bool:
