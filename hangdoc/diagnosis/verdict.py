@@ -19,6 +19,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
@@ -208,12 +209,14 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     told = told_by_output(case, found)
-    sides = with_answers(case, divergence(case, found, named))
+    by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
+    sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
     doubts = [named.doubt, doubted_by_output(sides, told)]
     if told:
         named = with_output(told, named)
-        sides = with_written(case, with_answers(case, divergence(case, found, named)), told)
-    answered = answers_to_conditions(case, named.why, sides.branch if sides is not None else None)
+        sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
+    branch = sides.branch if sides is not None else None
+    answered = answers_to_conditions(case, named.why, branch, by_rank=by_rank)
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     return Diagnosis(

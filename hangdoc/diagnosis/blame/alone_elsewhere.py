@@ -18,7 +18,7 @@ from hangdoc.diagnosis.blame.left_lock import lock_files
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
 _UNNAMED = frozenset(
@@ -32,6 +32,8 @@ _UNNAMED = frozenset(
     }
 )
 """Waits that may be for a rank without showing it."""
+_MAY_BE_FOR_A_RANK = frozenset({None, WaitReason.UNKNOWN, WaitReason.SHARED_LOCK, WaitReason.QUEUE})
+"""A task, a pool or a signal has a giver of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class AloneElsewhere(Explanation):
 def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere] | None:
     """The blame of the ranks that wait for ``roots``, where these are more and alike; None else."""
     kinds = {case.activities[rank].kind for rank in roots}
+    reasons = {case.activities[rank].reason for rank in roots}
+    if not reasons <= _MAY_BE_FOR_A_RANK:
+        return None
     if len(roots) < 2 or case.hidden or not kinds <= _UNNAMED or len(kinds) > 1:
         return None
     if any(lock_files(case, rank) for rank in roots):

@@ -48,6 +48,7 @@ from hangdoc.diagnosis.blame.missing_request import (
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
+from hangdoc.diagnosis.blame.only_polled import OnlyPolled, only_polled
 from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.blame.other_place import other_place
 from hangdoc.diagnosis.blame.other_request import other_request
@@ -150,6 +151,11 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
 def message_withdrawn(inquiry: Inquiry) -> Blame[DroppedWork] | None:
     """A message that both sides issued and that never arrives. Before all that looks for a missing one: none is."""
     return dropped_work(inquiry.case)
+
+
+def message_only_polled(inquiry: Inquiry) -> Blame[OnlyPolled] | None:
+    """A message that its rank polls, and never waits for. Before all that looks for a missing one: none is."""
+    return only_polled(inquiry.case)
 
 
 def call_passed_by(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -262,7 +268,7 @@ def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicr
     return odd_schedule(inquiry.case) or uneven_micro_batches(inquiry.case)
 
 
-def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
+def outside_schedule(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that left the steps of a pipeline, or a loop of messages. Before the graph, in which a neighbor waits for a
     message of theirs, or no source shows whose."""
     return outside_the_schedule(inquiry.case) or left_the_exchange(inquiry.case)
@@ -365,6 +371,7 @@ DECIDERS: tuple[Decider, ...] = (
     groups_of_store,
     thread_beside_main,
     message_withdrawn,
+    message_only_polled,
     call_passed_by,
     message_by_stacks,
     divergence,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
@@ -27,22 +26,20 @@ from hangdoc.diagnosis.messages.faults import (
     left_out,
     named_by_nobody,
     wrong_peer,
+    wrong_peer_by_stacks,
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.message_calls import message_calls
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
 from hangdoc.diagnosis.state.awaited_peers import is_with_several
 from hangdoc.diagnosis.state.pipeline_schedule import has_sends_to_come, is_in_schedule, is_inner_stage
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Stack
 from hangdoc.model.wording import ranks_text
-
-_MOST_COMPARED = 64
-"""Ranks that are compared one by one with all others; chosen by hand: the cost is their square."""
-_MOST_NAMED = 8
-"""Alternatives in a report; chosen by hand: a longer list helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +85,8 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
                 sure = f"rank {peer} alone has run what skips a message"
                 found = replace(found, alone=went_past)
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-            if not case.has_history and _alone_in_exchange(case, (waiter,)):
-                return _too_many((waiter,), (peer,))
+            if not case.has_history and alone_in_exchange(case, (waiter,)):
+                return too_many((waiter,), (peer,))
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None if case.has_history else _partners(case)
 
@@ -181,10 +178,12 @@ def odd_message(
     for tag 2 from it → TagMismatch of ranks 0 and 1.
     """
     found = crossed_tags(case)
-    elsewhere = wrong_peer(case) if found is None else None
+    elsewhere = wrong_peer(case) or wrong_peer_by_stacks(case) if found is None else None
     if elsewhere is not None:
         pair = sorted((elsewhere.took, elsewhere.waits))
         sure = f"every message without a partner is between it and rank {pair[0]} or {pair[1]}"
+        if not case.has_history:
+            sure = f"rank {elsewhere.rank} never names rank {elsewhere.waits}, which names it"
         return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     strangers = named_by_nobody(case) if found is None else None
     if strangers is not None:
@@ -229,88 +228,6 @@ def _without_partners(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | N
     if case.activities[rank].kind in MESSAGES and all(each.rank == rank for each in without.values()):
         found = ExchangeTooMany(peers)
     return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-_FEWEST_EACH = 3
-"""Messages of each of the other ranks before one less is odd; chosen by hand."""
-
-
-def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
-    """The one rank that has sent one message fewer to the rank that takes them from anyone, where all others, several,
-    have sent it equally many.
-
-    Example: rank 0 waits in a recv from any rank, ranks 1 and 2 have sent it 7 messages, rank 3 has sent it 6, and all
-    of them wait for rank 0 → rank 3.
-    """
-    waiting = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
-    senders = [rank for rank in case.activities if rank not in waiting]
-    journals = [case.ranks[rank].journal for rank in senders]
-    if len(waiting) != 1 or len(senders) <= 2 or not all(case.graph.on(rank) & set(waiting) for rank in senders):
-        return None
-    if not all(journal is not None and journal.has_all_messages for journal in journals):
-        return None
-    sent = {rank: messages_sent(case, rank, waiting[0]) for rank in senders}
-    usual = max(sent.values())
-    fewer = [rank for rank, count in sent.items() if count != usual]
-    if usual < _FEWEST_EACH or len(fewer) != 1 or sent[fewer[0]] != usual - 1:
-        return None
-    sure = f"all others have sent rank {waiting[0]} {usual} messages, and rank {fewer[0]} has sent it {usual - 1}"
-    found = MissingPartner(left=left_loop(case, fewer[0]))
-    # Work that is dealt out need not be dealt evenly: then the one that takes has asked once too often.
-    asks = (tuple(waiting),)
-    return Blame(found, (fewer[0],), asks, proved=True, confidence=Confidence.POSSIBLE, sure=sure)
-
-
-def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
-    """The one rank that has never sent from a line, from which all others, several, have sent to the rank that takes
-    messages from anyone; else the one that alone has run, or written, what skips a message.
-
-    Example: rank 0 waits in a recv from any rank, and ranks 1 and 3 have sent their end marks to it, at line 70 → rank
-    2.
-    """
-    waiting = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
-    senders = [rank for rank in case.activities if rank not in waiting and case.graph.on(rank) & set(waiting)]
-    if len(waiting) != 1 or len(senders) <= 2:
-        return None
-    issued = {rank: _lines_to(case, rank, waiting[0]) for rank in senders}
-    lacking = _left_out_by_one(issued) if all(issued.values()) else {}
-    if len(lacking) == 1:
-        ((rank, stacks),) = lacking.items()
-        sure = f"all others have sent rank {waiting[0]} messages from a line from which rank {rank} has sent none"
-        found = MissingPartner(LeftOut(rank, waiting[0], "send", stacks[0]), alone=tuple(skipped_alone(case, rank)))
-        return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    asked = senders if len(senders) <= _MOST_COMPARED else ()  # each is compared with all others
-    skipping = {rank: by for rank in asked if (by := tuple(skipped_alone(case, rank)))}
-    if len(skipping) != 1:
-        return None
-    ((rank, by),) = skipping.items()
-    sure = f"rank {rank} alone has run what skips a message"
-    return Blame(MissingPartner(alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-_Lines = dict[tuple[str, int], Stack]
-"""(file, line) → the stack of a message that was issued there."""
-
-
-def _lines_to(case: Case, rank: int, peer: int) -> _Lines:
-    """The lines from which the rank has sent to that peer; none where some of its messages are forgotten."""
-    journal = case.ranks[rank].journal
-    if journal is None or not journal.has_all_messages:
-        return {}
-    stacks = [journal.stack(m.stack) for m in journal.point_to_points if message_way(m.op) == "send" and m.peer == peer]
-    return {(own[0].file, own[0].line): stack for stack in stacks if (own := user_stack(stack))}
-
-
-def _left_out_by_one(issued: dict[int, _Lines]) -> dict[int, list[Stack]]:
-    """Rank → a stack of each line from which all other ranks have issued messages, and this one none."""
-    stacks: dict[tuple[str, int], Stack] = {}
-    for lines in issued.values():
-        stacks |= lines
-    counts = Counter(line for lines in issued.values() for line in lines)
-    found: dict[int, list[Stack]] = {}
-    for line in sorted(line for line, count in counts.items() if count == len(issued) - 1):
-        found.setdefault(next(rank for rank, lines in issued.items() if line not in lines), []).append(stacks[line])
-    return found
 
 
 def is_from_anyone(activity: Activity) -> bool:
@@ -366,7 +283,7 @@ _FEWEST_OTHERS = 3
 """Ranks that have gone on, from which on the only one that has not is the odd one; chosen by hand."""
 
 
-def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
+def alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     """True if one rank alone waits in an exchange with several peers, or in a pipeline's schedule between its ends, and
     all others are in collectives: one that left its part out would keep several waiting.
 
@@ -376,6 +293,8 @@ def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     others = [a.kind for rank, a in case.activities.items() if rank not in roots]
     if any(is_from_anyone(case.activities[rank]) for rank in roots):
         return False  # it takes from them what comes
+    if len(roots) == 1 and _one_may_be_left_out(case, case.activities[roots[0]]):
+        return False
     if len(roots) != 1 or set(others) != {ActivityKind.IN_COLLECTIVE}:
         return False
     stack = case.activities[roots[0]].stack
@@ -385,26 +304,30 @@ def _alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     return len(others) >= _FEWEST_OTHERS and is_with_several(case.activities[roots[0]], case.sources, case.activities)
 
 
-def _too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:
+def _one_may_be_left_out(case: Case, waiter: Activity) -> bool:
+    """True if the rank waits in a call of its own for one peer, and the function sends to its peers one after the other
+    in a loop that can pass one of them by: then a single message may be missing.
+
+    Example: `for owner, rows in enumerate(parts): ⏎ if not len(rows): ⏎ continue ⏎ dist.isend(rows, owner)`, and the
+    rank waits in `dist.recv(x, src)` further on.
+    """
+    where = waiter.where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if where is None or tree is None or waiter.peer is None:
+        return False
+    here = enclosing_function(tree, where.line)
+    issued = list(message_calls(here))
+    if not any(holds(call, where.line) for _, call, _ in issued):
+        return False  # it waits for what it issued before, with several
+    for kind, call, given in issued:
+        around = guards(here, call.lineno)
+        loop = next((g for g in reversed(around) if g.kind == "loop"), None)
+        if message_way(kind) != waiter.kind and loop is not None and set(names_in(given)) & set(loop.counters):
+            return any(g.line > loop.line and g.kind in ("if", "return") for g in around)
+    return False
+
+
+def too_many(waiting: tuple[int, ...], peers: tuple[int, ...]) -> Blame[ExchangeTooMany]:
+    """The blame of the rank that alone is in an exchange with several."""
     sure = "all others have gone past the exchange that it waits in, and each exchange is with several ranks"
     return Blame(ExchangeTooMany(peers), waiting, proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
-    """The ranks in a send or recv whose peer no source shows, if all others wait for them.
-
-    Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
-    rank 0, alternatives (1,) and (2,).
-    """
-    sender = fewer_to_anyone(case) or left_out_to_anyone(case)
-    if sender is not None:
-        return sender
-    roots = tuple(sorted(case.graph.roots))
-    if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
-        return None
-    waiting = sorted({w.waiter for w in case.graph.waits})
-    proved = {*waiting, *roots} == set(case.activities)
-    sure = "which rank the message is for, or from, could not be seen"
-    if proved and _alone_in_exchange(case, roots):
-        return _too_many(roots, ())
-    return Blame(MissingPartner(), roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)

@@ -11,19 +11,22 @@ from dataclasses import replace
 from itertools import takewhile
 
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole, decide
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.last_round import is_in_one_round
+from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.stacks import same_place, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.process import Stack
+from hangdoc.model.wording import ranks_text
 
 _STEP = "schedule.step"
 _EXCHANGE = "exchange of messages"
@@ -40,7 +43,7 @@ def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
     return _outside(case, inside, _STEP) if inside and all(map(is_in_schedule, stacks)) else None
 
 
-def left_the_exchange(case: Case) -> Blame[Diverged] | None:
+def left_the_exchange(case: Case) -> Blame[Diverged] | Blame[MissingPartner] | None:
     """The ranks that have left the loop in which most of the ranks wait for messages, and are in one collective after
     it; None where histories tell more, or where peers that are known show that the messages are not theirs.
 
@@ -59,6 +62,12 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
     points = diverging_guards(case.sources, case.values, sides, (outside, tuple(inside)))
     left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
     left = [p for p in left if 2 * _how_many_are_in(case, p, inside) >= len(inside)]
+    ended = [p for p in left if ran_to_its_end(case, p, (outside, tuple(inside)))]
+    if ended and robbed:
+        return _through_all_rounds(outside) if len(outside) == 1 else None
+    if ended:  # further in, something kept it from the exchange
+        left = [p for p in points if p.guarded == 1 and not (p in ended or p.of_library or p.rank_like)]
+        left = [p for p in left if p.guard.kind in CONDITIONS]
     # Where peers are known, these tell more about messages within one loop.
     apart = not _in_one_loop(case, *sides) or (not robbed and is_in_one_round(case, outside[0], usual))
     found = _outside(case, inside, _EXCHANGE) if left and apart else None
@@ -69,6 +78,12 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
         return found
     sure = "they have left a loop that the others are in; which ranks the messages are for could not be seen"
     return replace(found, alternatives=(tuple(inside),), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _through_all_rounds(outside: tuple[int, ...]) -> Blame[MissingPartner]:
+    """The blame of the rank that went through all rounds of the loop, in which it left out what the others wait for."""
+    sure = f"{ranks_text(outside)} has gone through all rounds of the loop in which the others wait for messages"
+    return Blame(MissingPartner(), outside, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _how_many_are_in(case: Case, loop: BranchPoint, ranks: list[int]) -> int:

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.message_blame import ExchangeTooMany, MissingPartner, OneTooMany, messages_sent, partner
+from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.matching_message import issued_from, matching
 from hangdoc.diagnosis.condition.way_to_message import issued_to_others
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.messages.faults import LeftOut
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
@@ -22,6 +24,8 @@ from hangdoc.model.wording import ranks_text
 
 _FEWEST = 3
 """Messages that went down a chain before one more is odd; chosen by hand."""
+_FEWEST_SIBLINGS = 2
+"""Ranks that a message was passed with before none with another is odd; chosen by hand."""
 
 
 def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | Blame[OneTooMany] | None:
@@ -37,6 +41,17 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
     chain = _odd_in_chain(case, waiter, peer)
     if chain is not None:
         return chain
+    never = _with_all_but_one(case, waiter, peer)
+    if never is not None:
+        passed = tuple(sorted(never[1]))
+        sure = f"rank {peer} has passed such messages with {ranks_text(passed)}, and none with rank {waiter}"
+        explained = replace(found.found, skipped=never[0])
+        return replace(found, found=explained, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+    only = _only_it_has_not(case, waiter, peer)
+    if only is not None:
+        sure = f"{ranks_text(only[1])} have issued such messages with rank {waiter}, and rank {peer} has issued none"
+        explained = replace(found.found, skipped=only[0])
+        return replace(found, found=explained, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     activity = case.activities[waiter]
     taken = matching(case, activity, peer)
     if taken is None or taken.rank != peer:
@@ -79,6 +94,58 @@ def _odd_in_chain(case: Case, waiter: int, peer: int) -> Blame[OneTooMany] | Non
     sure = f"{ranks_text(taking)} {'is' if len(taking) == 1 else 'are'} through with as many as rank {peer} has sent"
     found = OneTooMany(waiter, peer, given, onward=taking)
     return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _with_all_but_one(case: Case, waiter: int, peer: int) -> tuple[LeftOut, set[int]] | None:
+    """The message that the peer has passed with each of the other ranks that come to the line at which the rank waits,
+    and never with this one; (it, those ranks).
+
+    Example: ranks 1 to 3 send their state from line 51, rank 0 has taken what ranks 1 and 2 sent, and nothing of rank
+    3, which waits there for it → the recv of rank 0.
+    """
+    activity = case.activities[waiter]
+    way = "recv" if activity.kind == ActivityKind.SEND else "send"
+    here = _line(issued_from(case, activity))
+    journals = {rank: each.journal for rank, each in case.ranks.items() if each.journal is not None}
+    kept = [journals[rank] for rank in (waiter, peer) if rank in journals and journals[rank].has_all_messages]
+    if here is None or len(kept) < len((waiter, peer)):
+        return None
+    if any(m.peer == waiter and message_way(m.op) == way for m in journals[peer].point_to_points):
+        return None
+    there = {r for r, j in journals.items() if any(_line(j.stack(m.stack)) == here for m in j.point_to_points)}
+    passed: dict[int, Stack] = {}
+    for pair in paired(journals):
+        mine, theirs = pair if activity.kind == ActivityKind.SEND else reversed(pair)
+        if theirs.rank == peer and _line(journals[mine.rank].stack(mine.message.stack)) == here:
+            passed[mine.rank] = journals[peer].stack(theirs.message.stack)
+    if len(passed) < _FEWEST_SIBLINGS or set(passed) != there - {waiter}:
+        return None
+    return LeftOut(peer, waiter, way, list(passed.values())[-1], never=True), set(passed)
+
+
+def _only_it_has_not(case: Case, waiter: int, peer: int) -> tuple[LeftOut, tuple[int, ...]] | None:
+    """The message that all other ranks have issued for this one, from one line, and the peer alone has not; (it, those
+    ranks).
+
+    Example: rank 0 hands out shards, and waits in the send to rank 2; rank 1 has taken its own at line 41, and rank 3
+    waits there for it → the recv of rank 2.
+    """
+    way = "recv" if case.activities[waiter].kind == ActivityKind.SEND else "send"
+    stacks: dict[int, Stack] = {}
+    others = tuple(sorted(set(case.activities) - {waiter, peer}))
+    for rank in (*others, peer):
+        journal = case.ranks[rank].journal
+        if journal is None or not journal.has_all_messages:
+            return None
+        issued = [m for m in journal.point_to_points if message_way(m.op) == way and (rank == peer or m.peer == waiter)]
+        stacks |= {rank: journal.stack(issued[-1].stack)} if issued else {}
+    if len(others) < _FEWEST_SIBLINGS or set(stacks) != set(others) or len(set(map(_line, stacks.values()))) != 1:
+        return None
+    return LeftOut(peer, waiter, way, stacks[others[0]], never=True), others
+
+
+def _line(stack: Stack) -> tuple[str, int] | None:
+    return next(((frame.file, frame.line) for frame in user_stack(stack)), None)
 
 
 def _counts(case: Case, stack: Stack, way: str) -> dict[int, int]:

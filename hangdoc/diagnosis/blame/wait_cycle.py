@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
+from hangdoc.diagnosis.condition.new_order import goes_another_way, order_chosen_by
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
@@ -69,6 +70,8 @@ class WaitCycle(Explanation):
     """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
     """The ranks that hold it."""
+    new_order: tuple[Condition, ...] = ()
+    """What chose the order of the culprit's messages, which it never had before."""
     in_turn: Frame | None = None
     """The loop over its peers in which each rank of the ring is still to come to the one that waits for it."""
 
@@ -135,6 +138,12 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) > 1 and len(new) == 1 and ring and not first:
         sure = f"{circle}; only {ranks_text(new[0])} never passed such a message before"
         return Blame(found, new[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    ways = {each.rank: goes_another_way(case, each.rank) for each in ring[:MOST_TRIED]}
+    turned = [rank for rank, another in ways.items() if another]
+    if len(odd) > 1 and len(turned) == 1 and list(ways.values()).count(False) == len(ways) - 1:
+        sure = f"{circle}; rank {turned[0]} alone came to its message by a way that it never went before"
+        found = replace(found, new_order=tuple(order_chosen_by(case, turned[0])))
+        return Blame(found, (turned[0],), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1 and (alike := _all_alike(case, ring, odd)):
         sure = f"{circle}; {ranks_text(alike)} have all gone the same way there"
         return Blame(found, alike, proved=True, confidence=Confidence.LIKELY, sure=sure)

@@ -21,12 +21,10 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.left_lock import left_lock
-from hangdoc.diagnosis.blame.message_blame import (
-    unseen_partner,
-)
 from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.store_lock import store_lock
+from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,

@@ -42,6 +42,7 @@ from hangdoc.diagnosis.causes import (
     not_brought,
     on_devices,
     on_the_gpu,
+    only_polled,
     open_futures,
     ordering,
     other_group,
@@ -71,6 +72,7 @@ from hangdoc.diagnosis.causes import (
     unset_key,
     unused_parameters,
     went_past,
+    wrong_peers,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -115,6 +117,7 @@ __all__ = [
     "not_brought",
     "on_devices",
     "on_the_gpu",
+    "only_polled",
     "open_futures",
     "ordering",
     "other_group",
@@ -144,4 +147,5 @@ __all__ = [
     "unset_key",
     "unused_parameters",
     "went_past",
+    "wrong_peers",
 ]

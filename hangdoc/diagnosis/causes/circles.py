@@ -202,6 +202,29 @@ def skipped_alone(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     )
 
 
+@cause("HD201", explains=WaitCycle, order=268)
+def another_order(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD201: one rank of the circle has passed its messages in another order than in all its rounds before."""
+    ring, by = blame.found.ring, blame.found.new_order
+    if not by:
+        return None
+    rank = blame.culprits[0]
+    return Finding(
+        "HD201",
+        [
+            sentence(
+                [Ranks.of(a.rank for a in ring), " wait for each other's messages at ", _places(ring)],
+                f"rank {rank} has left the order of its rounds before",
+            ),
+            _also_stuck(case, ring),
+        ],
+        joined(_steps(ring), ["which message comes next is chosen by ", Joined(by, " and ")]),
+        "let both ranks of a pair decide by the same values in which order they pass their messages, or use "
+        "batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's",
+        decided_at=by[0],
+    )
+
+
 @cause("HD202", explains=WaitCycle, order=270)
 def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too

@@ -218,12 +218,20 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
 
 
-def answers_to_conditions(case: Case, said: Message, branch: Branch | None = None) -> Message:
-    """'spiked() is decided by `if loss > self.limit:` (guard.py:57)', of what the conditions of a message ask."""
+def answers_to_conditions(case: Case, said: Message, branch: Branch | None = None, *, by_rank: bool = True) -> Message:
+    """'spiked() is decided by `if loss > self.limit:` (guard.py:57)', of what the conditions of a message ask.
+
+    ``by_rank``: what the rank alone decides is a reason. It is none among ranks that have parts to play by their rank.
+    """
     cited = list(conditions_in(said))[:_MOST_ASKING]
-    found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line, branch))
+    asked = (_answers(case, each.file, each.line, branch, by_rank=by_rank) for each in cited)
+    found = dict.fromkeys(answer for each in asked for answer in each)
     # A test that is cited already is no news.
-    told = [(subject_of(answer), tuple(test for test in answer.tests if test not in cited)) for answer in found]
+    known = set(cited)
+    told: list[tuple[str, tuple[Condition, ...]]] = []
+    for answer in found:
+        told.append((subject_of(answer), tuple(test for test in answer.tests if test not in known)))
+        known.update(answer.tests if answer.how == "is put in another order under" else ())
     # Two answers that differ only in what is not told, are told once.
     return Joined([[subject, Joined(tests, " and ")] for subject, tests in dict.fromkeys(told) if tests])
 
@@ -238,12 +246,18 @@ def subject_of(answer: Answer) -> str:
     return f"{answer.function}() {answer.how} "
 
 
+def settings_told(found: list[Answer]) -> tuple[Message, Condition | None]:
+    """('`config` is filled under `if path.exists():` (run.py:25)', the first such test); ('', None) of none."""
+    told: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in found if answer.tests]
+    return Joined(told) if told else "", next((test for answer in found for test in answer.tests), None)
+
+
 def answers_at(case: Case, condition: Condition) -> list[Answer]:
     """What decides the condition, in functions that it asks."""
     return _answers(case, condition.file, condition.line, None)
 
 
-def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[Answer]:
+def _answers(case: Case, file: str, line: int, branch: Branch | None, *, by_rank: bool = True) -> list[Answer]:
     """What decides the condition, handler or loop at that line, in functions that it asks, or where what it tests was
     set."""
     found = answers(case.sources, file, line) or thrown_under(case.sources, file, line)
@@ -253,7 +267,7 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None) -> list[An
     known = branch.values if branch is not None and (branch.file, branch.line) == (file, line) else ()
     seen = {name: [each for each in known if each.name == name] for name in {each.name for each in known}}
     alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
-    found = with_settings(case.sources, file, line, found, alike.__contains__)
+    found = with_settings(case.sources, file, line, found, alike.__contains__, by_rank=by_rank)
     unordered = unordered_at(case.sources, file, line)
     if unordered is None:
         return found
@@ -268,20 +282,20 @@ def chosen_without_order(case: Case, stack: Stack) -> tuple[Message, Condition |
     return ([found.loop, " chooses what the call is given"], found.loop) if found is not None else ("", None)
 
 
-def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
+def with_answers(case: Case, found: Divergence | None, *, by_rank: bool = True) -> Divergence | None:
     """The divergence with the tests by which functions answer that its condition asks; then each condition that may
-    have decided in its place, with what that one asks. Three such tests in all."""
+    have decided in its place, with what that one asks. Three such tests in all. ``by_rank``: as above."""
     branch = found.branch if found is not None else None
     if found is None or branch is None:
         return found
-    by = decided_by(_answers(case, branch.file, branch.line, branch))
+    by = decided_by(_answers(case, branch.file, branch.line, branch, by_rank=by_rank))
     known = {(branch.file, branch.line), *((each.file, each.line) for each in (*branch.answers, *by))}
     left = MOST_TESTS - len(by)
     told = {(each.file, each.line) for each in by}
     for other in branch.answers:
         if not other.function and (other.file, other.line) in told:
             continue
-        more = decided_by(_answers(case, other.file, other.line, None))
+        more = decided_by(_answers(case, other.file, other.line, None, by_rank=by_rank))
         more = [each for each in more if (each.file, each.line) not in known][: max(0, left)]
         known |= {(each.file, each.line) for each in more}
         left -= len(more)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.causes.deciding import what_decided
+from hangdoc.diagnosis.causes.deciding import settings_told, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import at, cited, doing
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.elsewhere.given_there import given_at
 from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_once, made_under_condition
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -169,6 +172,8 @@ def _left_out(
     )
 
 
+_SAME_GROUPS = "new_group is a collective of all ranks of the job: all have to make the same groups in the same order"
+
 _BY_MEMBERS = (
     "with `use_local_synchronization=True`, torch names a group after its members and the number of groups that the "
     "rank has made before, so its members wait for each other under different names"
@@ -208,12 +213,21 @@ def _unlike_groups(
             _SAME_NUMBER,
         )
     unlike = len({token.sizes for token, _, _ in making}) > 1
+    decided, by = what_decided(case, blame), None
+    lines = {(frame.file, frame.line): frame for _, frame, _ in making if frame is not None}
+    if not decided and len(lines) == 1:
+        decided, by = settings_told(given_at(case.sources, next(iter(lines.values())), _arguments))
     return Finding(
         "HD303",
         sentence(Joined(groups, " where "), "the groups are not the same"),
-        what_decided(case, blame)
-        or "new_group is a collective of all ranks of the job: all have to make the same groups in the same order",
+        joined(decided, _SAME_GROUPS if by is not None or not decided else ""),
         "give new_group the same list of ranks on every rank, and make the groups in the same order"
         if unlike
         else _CALL_IT_ON_ALL,
+        decided_at=by,
     )
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    """What is given to the call."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]

@@ -20,62 +20,19 @@ from hangdoc.diagnosis.condition.way_to_message import (
     takes_peers_from,
     way_to_message,
 )
-from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import around_line, loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.faults import NamedByNobody, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, conditions_in, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
-
-
-@cause("HD202", explains=WrongPeer, order=250)
-def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
-    """HD202: the message went to another rank than the one that waits for it, or is expected from another."""
-    found = blame.found
-    sends = found.op == "send"
-    line = place(found.frame)
-    does, missed = ("sends to", "waits for a message from it") if sends else ("waits for a message from", "sends to it")
-    others = tuple(r for r in others_of(case, blame) if r not in (found.took, found.waits))
-    return Finding(
-        "HD202",
-        sentence(
-            [f"rank {found.rank} {does} rank {found.took} at ", line, f", and rank {found.waits} {missed}"],
-            where_they_wait(case, others),
-        ),
-        f"all other messages have their partner; rank {found.took} never "
-        + ("receives from it" if sends else "sends to it"),
-        [f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at ", line],
-    )
-
-
-@cause("HD202", explains=NamedByNobody, order=255)
-def named_by_nobody(case: Case, blame: Blame[NamedByNobody]) -> Finding:
-    """HD202: ranks pass messages to ranks that never name them, and do the same among themselves."""
-    found = blame.found
-    culprits, peers, line = Ranks(found.ranks), Ranks(found.peers), place(found.frame)
-    return Finding(
-        "HD202",
-        sentence(
-            [culprits, " exchange messages with ", peers, " at ", line, ", which name other ranks there"],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        [
-            ["all messages of ", peers, " have a partner, and none of ", culprits, " has one: ", peers, " never "],
-            [Verb(found.peers, "names", "name"), " them"],
-        ],
-        [
-            ["check how ", culprits, " compute their peers at ", line, ": torch.distributed takes ranks of the job, "],
-            "also in a group (dist.get_global_rank(group, n), or group_dst and group_src)",
-        ],
-    )
 
 
 @cause("HD104", explains=UnequalSizes, order=245)
@@ -108,7 +65,7 @@ _PAIRS = (
 def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
     alone = case.activities[blame.culprits[0]]
-    if alone.kind in MESSAGES and alone.peer is None:
+    if alone.kind in MESSAGES and alone.peer is None and blame.found.skipped is None:
         return _peer_unseen(case, blame, alone)
     first = _waiter(case, blame)
     if first is None:
@@ -190,10 +147,12 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
     if is_from_anyone(waiter) and not case.has_history:
         return f"rank {rank} takes a message of any rank"
     if is_from_anyone(waiter):
-        others = tuple(r for r in sorted(case.activities) if r not in (rank, peer))
-        most = max(messages_sent(case, r, rank) for r in others)
+        counted = {r: messages_sent(case, r, rank) for r in sorted(case.activities) if r not in (rank, peer)}
+        each = {r: count for r, count in counted.items() if count}
         fewer = messages_sent(case, peer, rank)
-        sent: Message = [Ranks(others), f" sent it {most} each, rank {peer} {fewer}"]
+        if len(set(each.values())) != 1:
+            return f"rank {rank} takes a message of any rank, and rank {peer} has sent it {fewer}"
+        sent: Message = [Ranks(tuple(each)), f" sent it {next(iter(each.values()))} each, rank {peer} {fewer}"]
         return [f"rank {rank} takes a message of any rank: ", sent]
     if here is not None and there is not None:
         to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
@@ -220,7 +179,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        once = f"once skipped its {skipped.op}" if skipped.fewer == 1 else skipped.told
+        once = skipped.told if skipped.never or skipped.fewer > 1 else f"once skipped its {skipped.op}"
         clauses.append([f"it {once}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
@@ -237,11 +196,15 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         return [*clauses, [told, ", under ", Joined(parted, " and ")]]
     if others:
         clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
-    stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else ())
+    # What it has never issued to this rank, others have issued from one line.
+    stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else given)
     if found.alone:
         been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
         return [*clauses, [been, ", which skips a message"]]
     clauses += _conditions(case, stack, peer, told=left is not None)
+    if skipped is not None and skipped.never and skipped.frame is not None and not any(conditions_in(clauses)):
+        around = by_evidence(case, around_line(case, skipped.frame), peer)
+        clauses.append(["whether it is called depends on ", Joined(around, " and ")] if around else "")
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
     elif parted := _by_stacks(case, found, waiter, peer):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.model.process import Frame
 
 
@@ -68,6 +70,22 @@ class BranchPoint:
 def is_rank_name(name: str) -> bool:
     """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
     return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
+
+
+def is_of_rank_alone(guard: Guard) -> bool:
+    """True if the condition names the rank, and each part of its `and` or `or` does.
+
+    Examples: `if rank == 0:`; not `if owner == rank or not len(rows):`, nor `if rank == 1 and step == 5:`.
+    """
+    if not any(map(is_rank_name, guard.names)):
+        return False
+    try:
+        test = ast.parse(f"{guard.condition.removeprefix('el')} pass").body[0]
+    except SyntaxError:
+        return True
+    asked = getattr(test, "test", None)
+    parts = asked.values if isinstance(asked, ast.BoolOp) else ()
+    return all(any(map(is_rank_name, names_in(part))) for part in parts)
 
 
 def is_left_by_exception(point: BranchPoint) -> bool:

@@ -36,6 +36,7 @@ from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, l
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     left_early,
 )
+from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.condition.possible import (
     _previous,
@@ -109,6 +110,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = left_further_in(case, possible)
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
     possible = [p for p in skipped_round_first(case, alignment, gap, possible) if not p.even]
+    possible = [p for p in possible if not ran_to_its_end(case, p, ranks)]
     possible = rank_decided_first(case.sources, possible, lambda p: has_been_there(case, p, ranks[1 - p.guarded]))
     possible = [p for p in possible if not went_to_lookup(case, p, sides, ranks)]
     possible = by_what_ran(case.sources, case.ran, possible, ranks)

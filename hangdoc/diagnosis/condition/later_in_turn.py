@@ -15,7 +15,7 @@ from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, holds, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 
@@ -46,6 +46,35 @@ def all_in_turn(case: Case, ring: Sequence[Activity]) -> Frame | None:
             return None
     loops = {turn.loop for turn in turns.values() if turn is not None}
     return loops.pop() if len(loops) == 1 else None
+
+
+def may_come_later(case: Case, activity: Activity, other: int) -> bool:
+    """True if the rank is in a loop over its peers, of which it may not have come to the other one yet.
+
+    Example: rank 0 waits in `dist.send(x, dst=owner)` of `for owner in range(world):` for rank 2, and rank 3 waits for
+    it → True; also where the item is what names the peer, as `task` in `dist.send(x, dst=task.worker)`.
+    """
+    peer = str(activity.peer)
+    for frame in user_stack(activity.stack):
+        tree = case.sources.function(frame.file, frame.line)
+        values = {local.name: local.value for local in frame.locals}
+        for node in ast.walk(tree) if tree is not None else ():
+            if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or not holds(node, frame.line):
+                continue
+            item = node.target.id
+            if item not in _given(tree, frame.line):
+                continue  # it only counts the rounds
+            if any(value == peer and name.partition(".")[0] == item for name, value in values.items()):
+                turn = _in_frame(case.sources, frame, peer)
+                return turn is None or other in turn.later
+    return False
+
+
+def _given(tree: ast.AST | None, line: int) -> set[str]:
+    """The names, without what belongs to them, that the calls at the line are given."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line)] if tree is not None else []
+    given = [value for call in calls for value in (*call.args, *(keyword.value for keyword in call.keywords))]
+    return {name.partition(".")[0] for value in given for name in names_in(value)}
 
 
 def _turn(sources: Sources, activity: Activity) -> _Turn | None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
 from hangdoc.diagnosis.condition.tested import arms_of
 from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
@@ -178,7 +178,7 @@ def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list
     found = guards(tree, frame.line) if tree is not None and frame.line is not None else []
     if loop is not None:
         found = [g for g in found if loop.span[0] < g.line and loop.holds(g.line)]
-    found = [g for g in found if g.kind in (*CONDITIONS, "return") and not any(map(is_rank_name, g.names))]
+    found = [g for g in found if g.kind in (*CONDITIONS, "return") and not is_of_rank_alone(g)]
     found = [g for g in found if not is_settled(case, g, frame.file)]
     if loop is not None:  # who is still in it did not leave it
         found = [g for g in found if g.kind != "return" or g.goes_on]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.calls.message_pairs import paired
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_of_rank_alone
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
@@ -42,6 +43,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
+    mine = [p for p in mine if not ran_to_its_end(case, p, ((peer,), waiting))]
     mine = [(way_out_of(case, p) if p.uneven else None) or p for p in mine if not is_settled(case, p.guard, p.file)]
     return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
 
@@ -59,7 +61,7 @@ def jumps_past(case: Case, waiter: int, peer: int) -> list[Condition]:
         tree = case.sources.function(frame.file, frame.line)
         end = getattr(enclosing_function(tree, frame.line), "end_lineno", 0) if tree is not None else 0
         for guard in jumps_further_in(tree, end, None) if tree is not None and end else ():
-            if guard.names and not any(is_rank_name(name) for name in guard.names):
+            if guard.names and not is_of_rank_alone(guard):
                 found[Condition(guard.condition, frame.file, guard.line)] = None
     return list(found)[:_MOST]
 
@@ -189,7 +191,7 @@ def between(case: Case, stack: Stack, peer: int) -> list[Condition]:
         if tree is None or (frame.file, plain(frame.function)) in inside:
             break
         for guard in reversed(guards(tree, frame.line)):
-            if guard.kind in CONDITIONS and not any(is_rank_name(name) for name in guard.names):
+            if guard.kind in CONDITIONS and not is_of_rank_alone(guard):
                 found[Condition(guard.condition, frame.file, guard.line)] = None
     return list(found)[:_MOST]
 
@@ -201,7 +203,7 @@ def chosen_there(case: Case, stack: Stack) -> Condition | None:
     if frame is None or tree is None:
         return None
     around = [g for g in guards(tree, frame.line) if g.kind in ("if", "match") and g.taken]
-    around = [g for g in around if not any(is_rank_name(name) for name in g.names)]
+    around = [g for g in around if not is_of_rank_alone(g)]
     return Condition(around[-1].condition, frame.file, around[-1].line) if around else None
 
 

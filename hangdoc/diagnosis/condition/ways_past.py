@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone, is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
@@ -84,8 +84,7 @@ def _may_differ(guard: Guard) -> bool:
 
     Not one that tests more: `if rank == 1 and step == 5:` does not.
     """
-    of_the_rank = any(is_rank_name(name) for name in guard.names) and " and " not in guard.condition
-    return guard.kind in (*CONDITIONS, "try") and not of_the_rank
+    return guard.kind in (*CONDITIONS, "try") and not is_of_rank_alone(guard)
 
 
 def is_settled(case: Case, guard: Guard, file: str) -> bool:
@@ -96,13 +95,13 @@ def is_settled(case: Case, guard: Guard, file: str) -> bool:
     if "(" in guard.condition or not guard.names:
         return False
     if all(name.startswith("self.") for name in guard.names):
-        return _stay_as_made(case, {part for name in guard.names for part in name.split(".")[1:]}, file)
+        return stay_as_made(case, {part for name in guard.names for part in name.split(".")[1:]}, file)
     owners = {owner for name in guard.names for owner, dot, last in [name.partition(".")] if dot and "." not in last}
     if len([name for name in guard.names if name.count(".") == 1]) != len(guard.names):
         return False
     if not all(owner == "self" or _stands_for_own(case, owner, guard, file) for owner in owners):
         return False
-    return _stay_as_made(case, {name.rpartition(".")[2] for name in guard.names}, file)
+    return stay_as_made(case, {name.rpartition(".")[2] for name in guard.names}, file)
 
 
 def _stands_for_own(case: Case, name: str, guard: Guard, file: str) -> bool:
@@ -115,10 +114,10 @@ def _stands_for_own(case: Case, name: str, guard: Guard, file: str) -> bool:
         if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
     ]
     own = dotted(given[0]) if len(given) == 1 else ""
-    return own.startswith("self.") and own.count(".") == 1 and _stay_as_made(case, {own.rpartition(".")[2]}, file)
+    return own.startswith("self.") and own.count(".") == 1 and stay_as_made(case, {own.rpartition(".")[2]}, file)
 
 
-def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
+def stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
     """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
     trees = [tree for _, tree in case.sources.trees(file)]
     asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
@@ -139,16 +138,16 @@ def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool
     if "(" in guard.condition or not guard.names:
         return False
     if any(name in loop.rounds for loop in loops for name in guard.names):
-        return all("." not in name or _is_of_the_job(case, name, file) for name in guard.names)
+        return all("." not in name or is_rank_name(name) or _is_of_the_job(case, name, file) for name in guard.names)
     last = {name.rpartition(".")[2] for name in guard.names}
-    return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
+    return all(name.startswith("self.") for name in guard.names) and stay_as_made(case, last, file)
 
 
 def _is_of_the_job(case: Case, name: str, file: str) -> bool:
     """True for a setting, the number of ranks, and for what an object got when it was made: `self.world`."""
     if pattern("job_setting").search(name) or pattern("count_of_ranks").search(name):
         return True
-    return name.count(".") == 1 and _stay_as_made(case, {name.rpartition(".")[2]}, file)
+    return name.count(".") == 1 and stay_as_made(case, {name.rpartition(".")[2]}, file)
 
 
 def _cited(guard: Guard, file: str) -> Condition:

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.divergence_point import passages
+from hangdoc.diagnosis.condition.later_in_turn import may_come_later
+from hangdoc.diagnosis.condition.ways_past import stay_as_made
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.source.message_calls import peer_of
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
 from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
@@ -170,11 +174,15 @@ def wrong_peer(case: Case) -> WrongPeer | None:
     ways = _ways(journals)
     if ways is None:
         return None
-    # Between two ranks that have passed messages before, the partner may only be late.
-    sent, wanted = list(ways[0] - ways[1]), list(ways[1] - ways[0])
-    if len(sent) != 1 or len(wanted) != 1 or not set(sent[0]) <= set(journals):
+    # Between two ranks that have passed messages before, the partner may only be late. Who waits behind the one that
+    # took a wrong peer has no part in it.
+    sent, wanted = ways[0] - ways[1], ways[1] - ways[0]
+    mixed = [(a, b) for a in sent for b in wanted if (a[0] == b[0]) != (a[1] == b[1])]
+    if len(mixed) != 1 or not set(mixed[0][0]) <= set(journals):
         return None
-    (sender, to), (source, receiver) = sent[0], wanted[0]
+    (sender, to), (source, receiver) = mixed[0]
+    if len(sent) + len(wanted) > len(mixed[0]) and not case.graph.dissolves((sender if sender == source else to,)):
+        return None
     # A journal that is missing, or that dropped old messages, cannot show that a rank never sent or received.
     if not all((j := journals.get(r)) is not None and j.has_all_messages for r in (sender, to, source, receiver)):
         return None
@@ -184,8 +192,46 @@ def wrong_peer(case: Case) -> WrongPeer | None:
         found = (receiver, "recv", source, sender)
     else:
         return None
+    if may_come_later(case, case.activities[found[0]], found[3]):
+        return None  # who waits for it has its turn later
     frame = _frame_of_last(journals[found[0]], found[1], found[2])
     return WrongPeer(*found, frame) if found[0] in case.graph.stuck and frame is not None else None
+
+
+def wrong_peer_by_stacks(case: Case) -> WrongPeer | None:
+    """The same where no history tells: a rank waits for one that does not pass it a message, at the only line that
+    takes messages of that way, which always names the same peer, and another rank names this one.
+
+    Example: rank 4 waits in `dist.recv(x, src=self.parent)` for rank 2, which is in a reduce, and rank 1 in a send to
+    rank 4 → rank 4, 'recv', took 2, waits 1.
+    """
+    found: list[WrongPeer] = []
+    for rank in sorted(case.graph.stuck) if not case.has_history else ():
+        here = case.activities[rank]
+        there = case.activities.get(here.peer) if here.peer is not None else None
+        if there is None or here.kind not in _COUNTERPART or there.peer == rank or not _names_one_peer(case, here):
+            continue
+        naming = [a for a in case.activities.values() if a.peer == rank and a.kind == _COUNTERPART[here.kind]]
+        if len(naming) == 1 and naming[0].rank != there.rank:
+            found.append(WrongPeer(rank, str(here.kind), there.rank, naming[0].rank, here.where))
+    # Whom the others would have named wrongly waits for nobody else, once this one names another peer.
+    only = [each for each in found if all(other is each or other.waits == each.rank for other in found)]
+    return only[0] if len(only) == 1 else None
+
+
+def _names_one_peer(case: Case, activity: Activity) -> bool:
+    """True if the rank is at the program's only line that passes messages that way, and that names an attribute which
+    an object got when it was made."""
+    where = activity.where
+    calls = [
+        each
+        for each in case.sources.user_calls(*names("receives_message"), *names("sends_message"))
+        if message_way(last_name(each.call.func)) == activity.kind
+    ]
+    if where is None or len(calls) != 1 or not holds(calls[0].call, where.line) or calls[0].file != where.file:
+        return False
+    named = dotted(given) if (given := peer_of(calls[0].call)) is not None else ""
+    return named.startswith("self.") and stay_as_made(case, {named.rpartition(".")[2]}, where.file)
 
 
 _Way = tuple[int, int]
@@ -221,17 +267,20 @@ def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """``rank`` once left out, at ``frame``, the message that it had always passed to or from ``peer`` there, or several
-    of them: ``fewer``."""
+    of them: ``fewer``; or it has ``never`` passed it there with this peer, but with others."""
 
     rank: int
     peer: int
     op: str
     stack: Stack
     fewer: int = 1
+    never: bool = False
 
     @property
     def told(self) -> str:
-        """`skipped this send once`, `made 2 sends fewer this time`."""
+        """`skipped this send once`, `made 2 sends fewer this time`, `never made this send to rank 3`."""
+        if self.never:
+            return f"never made this {self.op} {'to' if self.op == 'send' else 'from'} rank {self.peer}"
         return f"skipped this {self.op} once" if self.fewer == 1 else f"made {self.fewer} {self.op}s fewer this time"
 
     @property
@@ -260,7 +309,11 @@ def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
     waited_for = {
         (_COUNTERPART[a.kind], a.rank)
         for a in case.activities.values()
-        if a.kind in _COUNTERPART and a.peer == rank and a.rank in case.graph.stuck
+        if a.kind in _COUNTERPART
+        and a.peer == rank
+        and a.rank in case.graph.stuck
+        # Where this rank waits for a third one, its message to that one is the one that is missing.
+        and (case.activities[rank].kind not in _COUNTERPART or case.graph.dissolves((a.rank,)))
     }
     return [
         LeftOut(rank, site[1], site[0], stacks[sites.index(site)])

@@ -26,6 +26,15 @@ def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
     return given[0] if len(given) == 1 else None
 
 
+def peer_of(call: ast.Call) -> ast.expr | None:
+    """The same of a call that passes, or prepares, a message; None of any other call."""
+    kind, arguments = last_name(call.func), call.args
+    if kind in names("prepares_message") and arguments:
+        kind, arguments = last_name(arguments[0]), arguments[1:]
+    passes = kind in names("sends_message") or kind in names("receives_message")
+    return peer_given(call, arguments) if passes else None
+
+
 def issued_peers(function: ast.AST) -> set[tuple[str, str]]:
     """('isend', 'self.left') of each message that the function passes, or prepares: the call and the peer as it is
     written, '' where none is given."""

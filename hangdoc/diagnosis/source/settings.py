@@ -54,7 +54,7 @@ class Setting:
     value: ast.expr | None = None
     part: int = -1
     how: str = "set"
-    """'set', 'counted', 'filled', 'item', 'given' (an argument) or 'returned'."""
+    """'set', 'counted', 'filled', 'ordered', 'item', 'given' (an argument) or 'returned'."""
 
     @property
     def line(self) -> int:
@@ -82,6 +82,9 @@ def _first_test(node: ast.AST) -> str:
         if isinstance(each, ast.IfExp):
             return f"if {text_of(each.test)}"
     return ""
+
+
+_ORDERING = frozenset(names("puts_in_order"))
 
 
 def place_of(sources: Sources, file: str, line: int) -> Place | None:
@@ -352,6 +355,8 @@ def _made_by(node: ast.AST, at: Place, changing: tuple[str, ...]) -> Iterator[Se
                 yield Setting(at, node, target.value, how="filled")
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
         yield Setting(at, node, node.func.value, how="filled")
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ORDERING:
+        yield Setting(at, node, node.func.value, how="ordered")
 
 
 def _items(node: ast.For | ast.AsyncFor, at: Place) -> Iterator[Setting]:

@@ -220,7 +220,9 @@ def _what(
     found: _Doing | None = None
     if kind is None:
         found = (
-            None if _is_beside_messages(rank, thread, program, moving) else _in_recorded_message(rank, stack, pending)
+            None
+            if _is_beside_messages(rank, process, thread, program, moving)
+            else _in_recorded_message(rank, stack, pending)
         )
         found = found or _in_recorded_store_wait(rank, thread)
     elif kind in MESSAGES:
@@ -239,15 +241,18 @@ def _what(
     return rest, None, None
 
 
-def _is_beside_messages(rank: RankSnapshot, thread: Thread | None, program: RankProgram | None, moving: bool) -> bool:
-    """True if the thread works, or is in a call on a file, at a line from which no pending message was issued:
+def _is_beside_messages(
+    rank: RankSnapshot, process: Process, thread: Thread | None, program: RankProgram | None, moving: bool
+) -> bool:
+    """True if the thread works, sleeps, or is in a call on a file, at a line from which no pending message was issued:
     what isend has left to the background keeps nobody. A wait for a device may run as well.
 
-    Example: rank 2 computes at line 24, and the isend of line 43, whose work it keeps, has not been taken → True.
+    Example: rank 2 computes, or sleeps, at line 24, and its isend of line 43 has not been taken → True.
     """
     if thread is None or (program is not None and program.recording.runs_ahead):
         return False
-    if not thread.blocking_files and not (moving and thread.state == "R"):
+    sleeps = at_rest(process, thread, thread.frames).kind == ActivityKind.SLEEPING
+    if not thread.blocking_files and not sleeps and not (moving and thread.state == "R"):
         return False
     here, journal = site_of(thread.frames), rank.journal
     pending = [p for p in journal.point_to_points if not p.completed] if journal is not None else []

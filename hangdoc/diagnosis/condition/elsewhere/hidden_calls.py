@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone, is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
@@ -49,10 +49,16 @@ def _on_the_way(sources: Sources, wanted: set[str]) -> dict[Condition, bool]:
             for guard in guards(function, call.lineno):
                 tested = set(guard.names) - _counting(function, call.lineno)
                 if guard.kind in CONDITIONS and tested and not _is_setting(function, guard):
-                    found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
+                    on_rank = any(map(is_rank_name, tested)) and (is_of_rank_alone(guard) or _is_of_place(tested))
+                    found[Condition(guard.condition, file, guard.line)] = on_rank
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
         messages = set()
     return found
+
+
+def _is_of_place(tested: set[str]) -> bool:
+    """True if these names are the rank and the number of ranks alone: {'self.rank', 'self.world'}."""
+    return all(is_rank_name(name) or pattern("count_of_ranks").search(name) for name in tested)
 
 
 def conditions_of_running_alone(sources: Sources) -> list[Condition]:

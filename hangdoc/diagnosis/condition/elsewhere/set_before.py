@@ -38,7 +38,7 @@ _MOST_SETTINGS = 6
 _MOST_SEEN = 32
 """Settings that are looked at in all; chosen by hand."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-_WORDS = {"filled": "is filled", "counted": "is counted"}
+_WORDS = {"filled": "is filled", "counted": "is counted", "ordered": "is put in another order"}
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
@@ -60,7 +60,7 @@ def set_before(
         operands = [each for each in _operands(expression) if not _seen_alike(each, alike)]
         found = [told for each in operands if (told := list(walk.back(at, each, _STEPS)))]
         if found and len(found) <= _MOST_OPERANDS:
-            return _within_limit(answer for told in found for answer in told)
+            return within_limit(answer for told in found for answer in told)
     return []
 
 
@@ -72,22 +72,28 @@ def set_by(sources: Sources, at: Place, value: ast.expr, *, by_rank: bool = True
 
 
 def with_settings(
-    sources: Sources, file: str, line: int, found: list[Answer], alike: Alike = lambda _: False
+    sources: Sources,
+    file: str,
+    line: int,
+    found: list[Answer],
+    alike: Alike = lambda _: False,
+    *,
+    by_rank: bool = True,
 ) -> list[Answer]:
     """What functions answer by that the condition asks, with what set the values that these tests go by; else what set
     the condition's own. Three tests in all."""
     told = sum(len(answer.tests) for answer in found)
     if not found:
-        return set_before(sources, file, line, alike)
+        return set_before(sources, file, line, alike, by_rank=by_rank)
     deeper = [
         each for a in found for test in a.tests for each in set_before(sources, test.file, test.line, by_rank=False)
     ]
     known = {(test.file, test.line) for a in found for test in a.tests} | {(file, line)}
     deeper = [replace(a, tests=tuple(t for t in a.tests if (t.file, t.line) not in known)) for a in deeper]
-    return [*found, *_within_limit((each for each in deeper if each.tests), MOST_TESTS - told)]
+    return [*found, *within_limit((each for each in deeper if each.tests), MOST_TESTS - told)]
 
 
-def _within_limit(found: Iterable[Answer], most: int = MOST_TESTS) -> list[Answer]:
+def within_limit(found: Iterable[Answer], most: int = MOST_TESTS) -> list[Answer]:
     """The answers with so many tests in all, each once."""
     left: dict[Condition, Answer] = {}
     for answer in found:
@@ -227,7 +233,8 @@ class _Walk:
         if isinstance(call.func, ast.Subscript):  # `HANDLERS[kind](x)`
             yield from self.back(at, call.func, steps)
         elif isinstance(call.func, ast.Attribute) and not self.sources.user_definitions(call.func.attr):
-            items = call.func.attr in names("gives_items")
+            looked_up = bool(call.args) and call.func.attr in names("looks_up_item")
+            items = looked_up or call.func.attr in names("gives_items")
             yield from self.back(at, call.func.value, steps, counts=counts or not items)
 
     def _set(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool) -> Iterator[Answer]:

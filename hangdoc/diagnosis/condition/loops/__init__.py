@@ -5,6 +5,7 @@
 ``ended_by_exception``
                       whether an exception took a side out of a loop
 ``loop_exit``         what a side went on with after the last call of the loop that both made
+``ran_to_its_end``    a loop that a side left with its last count, as it always does
 ``planned_rounds``    how often a library's loop is to go round, by its own values
 ``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends
 ``counted``           a test of what only counts the rounds
