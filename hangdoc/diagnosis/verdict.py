@@ -40,12 +40,13 @@ from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.confidence import how_sure
-from hangdoc.diagnosis.context import Case, with_native_frames
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import end_of_wait, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
+from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines

@@ -70,6 +70,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
+    ended_first,
     gone_roots,
     left_out_by_one,
     lock_left_behind,
@@ -96,7 +97,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     Diverged,
-    EndedFirst,
     Explanation,
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
@@ -248,17 +248,6 @@ def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
-
-
-def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
-    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
-    explains; before the graph, in which a rank that has ended waits like any other."""
-    case = inquiry.case
-    if case.job.mode != "dump" or not case.times.ended_first:
-        return None
-    ranks = case.times.ended_first
-    sure = "the times of the dump files, and of the last calls in them"
-    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicroBatches] | None:

@@ -11,8 +11,9 @@ from hangdoc import api
 from hangdoc.diagnosis.blame import usual_way
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.usual_way import left_usual_way
-from hangdoc.diagnosis.context import Case, with_native_frames
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Diverged
+from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.model.kinds import Confidence
 
 
