@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.state.process import descendants, is_moving
 from hangdoc.model.kinds import ActivityKind, Outcome
 from hangdoc.model.wording import name_duration
 
@@ -60,9 +61,23 @@ def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _working(case: Case, found: Blame[Explanation]) -> bool:
-    """True if a culprit still moves; where there is no culprit, if any rank does."""
+    """True if a culprit still moves, or the rank that is to answer it works; where there is no culprit, if any does."""
     ranks = found.culprits or tuple(case.activities)
-    return any(case.activities[r].moving for r in ranks if r in case.activities)
+    return any(case.activities[r].moving or _is_being_answered(case, r) for r in ranks if r in case.activities)
+
+
+def _is_being_answered(case: Case, rank: int) -> bool:
+    """True if the rank waits for a thread of another rank whose process, or a child of it, works.
+
+    Example: rank 0 waits in requests.post() for the event loop of rank 2, which has handed the request to a pool of
+    processes: while one of these computes, the answer may come.
+    """
+    chain = case.chains.get(rank)
+    if chain is None or chain.last.rank == rank:
+        return False
+    process = chain.last.process
+    below = (child for child in descendants(process) if child.role != "dataloader-worker")
+    return is_moving(process) or any(map(is_moving, below))
 
 
 def until_a_hang(case: Case, found: Blame[Explanation]) -> str:

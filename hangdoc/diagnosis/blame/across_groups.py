@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
-from hangdoc.diagnosis.calls.alignment import Alignment, repairs
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, merged
 from hangdoc.diagnosis.calls.replay import completes
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
@@ -28,7 +28,7 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
 
     Example: rank 0 calls on group 1, then on group 2, rank 1 the other way round → one of the two has to move a call.
     """
-    odd = _odd_step(case)
+    odd = _odd_step(case) or _left_out_by_a_thread(case)
     if odd is not None:
         return odd
     found: list[list[Alignment]] = []
@@ -71,7 +71,48 @@ def _groups_compared(case: Case) -> list[list[GroupHistory]]:
     waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
     groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
     pairs = [list(pair) for pair in combinations(groups, 2)]
-    return [groups, *pairs] if len(groups) > 2 else pairs
+    return [each for each in ([groups, *pairs] if len(groups) > 2 else pairs) if not _by_several_threads(each)]
+
+
+def _left_out_by_a_thread(case: Case) -> Blame[Diverged] | None:
+    """The call that ranks lack which wait in another group, where threads of their own call on each of the two.
+
+    Example: ranks 0 and 2 wait for a future whose thread is in the all_gather of a checkpoint's group, rank 1 started
+    none and is in the barrier after it → that all_gather.
+    """
+    for history in case.histories:
+        stuck = case.graph.stuck & set(history.members)
+        elsewhere = {r for r in stuck if (case.activities[r].group, case.activities[r].members) != history.key}
+        there = {(case.activities[r].group, case.activities[r].members) for r in elsewhere}
+        others = [each for each in case.histories if each.key in there]
+        if not 0 < len(elsewhere) < len(stuck) or not any(_by_several_threads([history, each]) for each in others):
+            continue
+        candidates = repairs(history, case.ended | elsewhere)
+        enough = [a for a in candidates if elsewhere.issuperset(a.culprits) and case.graph.dissolves(a.culprits)]
+        if enough:
+            return at_most_likely(decide(case, [_as_left_out(case, a) for a in enough], proved=True))
+    return None
+
+
+def _as_left_out(case: Case, alignment: Alignment) -> Alignment:
+    """The repair that adds the others' call to ranks that are not at their end but in a call of another group."""
+    gap, pending = alignment.first, case.programs[alignment.culprits[0]].pending
+    if gap is None or gap.theirs is None or not pending:
+        return alignment
+    return replace(alignment, gaps=(Gap("insert", gap.ranks, gap.theirs, pending[0], gap.theirs),))
+
+
+def _by_several_threads(groups: list[GroupHistory]) -> bool:
+    """True if some rank calls on the groups from threads of which none calls on two of them: threads take no turns, so
+    that in which order their calls come says nothing.
+
+    Example: the main thread calls on the default group, and an executor's, which saves, on its own → True.
+    """
+    for rank in {rank for history in groups for rank in history.tokens}:
+        threads = [{t.thread_id for t in history.tokens.get(rank, ()) if t.thread_id} for history in groups]
+        if all(threads) and not any(one & other for one, other in combinations(threads, 2)):
+            return True
+    return False
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:

@@ -6,6 +6,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_perso
 from hangdoc.diagnosis.blame.how_sure import (
     held_by_debugger,
     how_sure_of_the_end,
+    nobody_acts,
     polls,
     seen_states,
 )
@@ -28,8 +29,10 @@ from hangdoc.diagnosis.explanation import (
 )
 from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.endings import ended_well, is_echo
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
 
@@ -75,7 +78,17 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if len(case.ended) < len(left) and all(polls(case, rank) for rank in left):
         sure = "the others poll for what another rank was to do; no source shows which one"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), sure=sure)
+    failed = tuple(sorted(rank for rank in case.ended if _failed(case.ranks[rank])))
+    if failed and not any(case.activities[rank].moving for rank in left):
+        sure = f"{seen_states(case, failed)}; the others wait, and no source shows for whom"
+        return Blame(Gone(), failed, proved=nobody_acts(case, left), confidence=Confidence.LIKELY, sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
+
+
+def _failed(rank: RankSnapshot) -> bool:
+    """True if an exception of its own, a status or a signal ended it."""
+    end = rank.exit
+    return end is not None and not ended_well(rank) and not is_echo(end)
 
 
 def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:

@@ -34,7 +34,9 @@ _DEVICE = "a call on the device"
 """What a rank waits in whose device has something under way, where no journal shows what."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
-_PERHAPS_DONE_BY_CHILDREN = frozenset({ActivityKind.PIPE, ActivityKind.IO, ActivityKind.SLEEPING})
+_PERHAPS_DONE_BY_CHILDREN = frozenset(
+    {ActivityKind.PIPE, ActivityKind.IO, ActivityKind.SLEEPING, ActivityKind.EVENT_LOOP}
+)
 """A rank may read its children's results from a pipe, or poll for them; what a DataLoader prefetches is none."""
 
 
