@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.endings import ended_well, is_echo
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
-from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
@@ -53,7 +53,9 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         return None
     if not case.programs:
-        return Blame(AllArrived(), sure="all are in the same call; no source shows where they diverged")
+        unnamed = all(a.reason == WaitReason.UNNAMED for a in case.activities.values())
+        where = "all wait for calls that stacks do not name" if unnamed else "all are in the same call"
+        return Blame(AllArrived(), sure=f"{where}; no source shows where they diverged")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.on_the_gpu import DeviceStuck
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import at, call_name, waiting_at
+from hangdoc.diagnosis.causes.phrases import at, call_name, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.explanation import AllArrived, Blame
+from hangdoc.model.device_waits import waits_for_device
 from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 
 _TO_TELL = "run the job with TORCH_NCCL_ENABLE_TIMING=1: its dumps then show which ranks' kernels have begun"
@@ -60,3 +61,18 @@ def _call(case: Case, found: DeviceStuck) -> Message:
     if call is None:
         return ["messages between them, ", waiting_at(case, found.members)]
     return [f"{call_name(call)} #{call.sequence} of {found.label}", at(call.frame)]
+
+
+@cause(explains=AllArrived, order=1037)
+def all_poll_their_devices(case: Case, blame: Blame[AllArrived]) -> Finding | None:
+    """Without histories: all ranks wait for their devices, and nothing shows what these are at."""
+    processes = [case.ranks[rank].process for rank in sorted(case.seen)]
+    if case.programs or not all(each is not None and waits_for_device(each.looks) for each in processes):
+        return None
+    return Finding(
+        "",
+        sentence("all ranks wait for their devices, and none goes on", where_they_wait(case, tuple(sorted(case.seen)))),
+        "their main threads poll the device: a call that was issued before those lines does not complete there, or a "
+        "kernel does not end; which call that is, and who is missing from it, stacks do not show",
+        case.to_see_history,
+    )
