@@ -14,7 +14,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.syntax import dotted, holds, names_in
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
 from hangdoc.diagnosis.state.died_threads import died_at, died_thread
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
@@ -75,7 +75,8 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
 
 
 def _asks_again(case: Case, rank: int) -> Condition | None:
-    """The `while` around the rank's request whose test compares what it counts in there; None where there is none.
+    """The `while` around the rank's request whose test compares what it counts in there; None where there is none, and
+    for one that reads the parts of a single answer.
 
     Example: `while rows < self.quota: ⏎ rows += self.fetch()["rows"]`.
     """
@@ -87,9 +88,13 @@ def _asks_again(case: Case, rank: int) -> Condition | None:
     inner = max(loops, key=lambda loop: loop.lineno) if loops else None
     if inner is None or not isinstance(inner.test, ast.Compare):
         return None
+    calls = [n for n in ast.walk(inner) if isinstance(n, ast.Call)]
+    if any(holds(call, where.line) and last_name(call.func) in names("socket_call") for call in calls):
+        return None
     counted = {dotted(n.target) for each in inner.body for n in ast.walk(each) if isinstance(n, ast.AugAssign)}
     guard = next((g for g in guards(tree, where.line) if g.line == inner.lineno), None)
-    return Condition(guard.condition, where.file, guard.line) if guard and counted & set(names_in(inner.test)) else None
+    compared = {dotted(each) for each in (inner.test.left, *inner.test.comparators)} - {""}
+    return Condition(guard.condition, where.file, guard.line) if guard and counted & compared else None
 
 
 def _died(case: Case, server: int) -> Message:
