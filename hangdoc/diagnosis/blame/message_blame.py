@@ -11,6 +11,7 @@ from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.condition.parted_alone import deciding_about, parted_alone
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -85,6 +86,9 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
                 sure = f"rank {peer} alone has run what skips a message"
                 found = replace(found, alone=went_past)
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if len(stepping := _still_in_steps(case, waiter, peer)) > len(case.activities) - len(stepping):
+                sure = f"{ranks_text(stepping)} still in a step of the pipeline that rank {peer} has left"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if not case.has_history and alone_in_exchange(case, (waiter,)):
                 return too_many((waiter,), (peer,))
             return Blame(found, (peer,), others, proved=True, sure=sure)
@@ -130,6 +134,13 @@ def one_too_many(case: Case) -> Blame[OneTooMany] | None:
 def _alone_past(case: Case, peer: int, waiter: int) -> tuple[Condition, ...]:
     """Under what the peer alone has been that skips a message; () where the waiter alone has skipped one as well."""
     return () if skipped_alone(case, waiter) else tuple(skipped_alone(case, peer))
+
+
+def _still_in_steps(case: Case, waiter: int, peer: int) -> tuple[int, ...]:
+    """The ranks in a step of a pipeline's schedule, with the waiter, where the peer is in none: each step passes as
+    many messages on every stage, so that a stage out of it has made fewer steps than these."""
+    inside = {rank for rank, activity in case.activities.items() if is_in_schedule(activity.stack)}
+    return tuple(sorted(inside)) if waiter in inside and peer not in inside else ()
 
 
 def _turned_back(case: Case, peer: int, waiter: int) -> bool:
@@ -213,6 +224,12 @@ def odd_message(
         ((side, by),) = skipping.items()
         sure = f"{ranks_text(side)} alone has run what skips a message"
         return Blame(replace(found, alone=by), side, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    about = deciding_about(case, (case.activities[rank] for side in sides for rank in side))
+    parting = {side: by for side in sides if (by := tuple(parted_alone(case, side[0], about)))}
+    if len(parting) == 1:
+        ((side, by),) = parting.items()
+        sure = f"{ranks_text(side)} alone went another way there, by what the ranks have run"
+        return Blame(replace(found, parted=by), side, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 

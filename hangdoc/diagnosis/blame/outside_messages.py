@@ -16,6 +16,7 @@ from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.elsewhere.other_arm import in_same_function
 from hangdoc.diagnosis.condition.last_round import is_in_one_round
 from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.context import Case
@@ -40,7 +41,27 @@ def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
     """
     inside = _in_messages(case)
     stacks = [case.activities[rank].stack for rank in inside]
-    return _outside(case, inside, _STEP) if inside and all(map(is_in_schedule, stacks)) else None
+    found = _outside(case, inside, _STEP) if inside and all(map(is_in_schedule, stacks)) else None
+    if found is None or found.found.branch_points or len(found.culprits) != 1:
+        return found
+    return replace(found, found=replace(found.found, branch_points=tuple(_in_own_part(case, found.culprits, inside))))
+
+
+def _in_own_part(case: Case, culprits: tuple[int, ...], inside: list[int]) -> list[BranchPoint]:
+    """The loops of steps that the culprit has run and left, where each stage has such a loop in an arm of its own.
+
+    Example: rank 0 is in `for x in images: ⏎ schedule.step(x)`, and rank 2 was in `for y in labels: ⏎
+    schedule.step(target=y)` in the other arm of `if self.first:` → the loop over the labels.
+    """
+    (rank,) = culprits
+    for other in inside:
+        sides = (case.activities[rank].stack, case.activities[other].stack)
+        for point in diverging_guards(case.sources, case.values, sides, (culprits, (other,))):
+            own = in_same_function(case.sources, point, sides[1]) if point.guarded == 1 else []
+            left = [each for each in own if each.uneven and case.ran.has(rank, each.file, each.line) is not False]
+            if left:
+                return left
+    return []
 
 
 def left_the_exchange(case: Case) -> Blame[Diverged] | Blame[MissingPartner] | None:

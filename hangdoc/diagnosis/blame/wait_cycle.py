@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.blame.late_to_ask import late_to_ask
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
@@ -72,6 +73,8 @@ class WaitCycle(Explanation):
     """The ranks that hold it."""
     new_order: tuple[Condition, ...] = ()
     """What chose the order of the culprit's messages, which it never had before."""
+    late: tuple[Condition, ...] = ()
+    """Under what the culprit alone has been before it asked another rank for something that it never got."""
     in_turn: Frame | None = None
     """The loop over its peers in which each rank of the ring is still to come to the one that waits for it."""
 
@@ -151,6 +154,11 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) > 1 and len(died) == 1:
         sure = f"{circle}; an exception has ended a thread of {ranks_text(died[0])}"
         return Blame(found, died[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    asked_late = {ranks[0]: by for ranks in odd if len(ranks) == 1 and (by := late_to_ask(case, ranks[0]))}
+    if len(odd) > 1 and len(asked_late) == 1:
+        ((rank, by),) = asked_late.items()
+        sure = f"{circle}; all others with rank {rank}'s part have got what it waits for"
+        return Blame(replace(found, late=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -10,6 +11,7 @@ from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
+from hangdoc.diagnosis.condition.given_micro_batches import number_set_by
 from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -59,15 +61,18 @@ def odd_schedule(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     loop = blame.found.loop
     if loop is None or loop.guard is not None or not loop.odd:
         return None
+    decided = number_set_by(case.sources)
     return Finding(
         "HD202",
         _odd_rounds(case, loop),
         joined(
             _rounds(loop),
+            *([subject_of(answer), Joined(answer.tests, " and ")] for answer in decided),
             "each micro-batch is a message from stage to stage, so that some of them never find their partner",
         ),
         "give the schedule the same n_microbatches on every rank: compute it from what all ranks know alike, or "
         "broadcast it",
+        decided_at=decided[0].tests[0] if decided else None,
     )
 
 

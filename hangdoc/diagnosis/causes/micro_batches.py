@@ -7,16 +7,10 @@ from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.answers import Answer
-from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
-from hangdoc.diagnosis.condition.given_micro_batches import given
+from hangdoc.diagnosis.condition.given_micro_batches import number_set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.message import Does, Joined, Message, joined, sentence
-
-_MOST = 2
-"""Reasons for the number that are told; chosen by hand."""
 
 
 @cause("HD202", explains=UnevenMicroBatches, order=285)
@@ -25,7 +19,7 @@ def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding
     counts, culprits = blame.found.counts, blame.culprits
     others = tuple(sorted(set(counts) - set(culprits)))
     where = case.activities[culprits[0]].where
-    decided = _decided_by(case.sources)
+    decided = number_set_by(case.sources)
     name = blame.found.name
     mine: list[Message] = [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where)]
     theirs: list[Message] = [Does(others, "runs", "run"), " ", _numbers(counts, others)]
@@ -52,14 +46,3 @@ def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding
 def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> Joined:
     """4; 2 or 8."""
     return joined(*map(str, sorted({counts[rank] for rank in ranks})), between=" or ")
-
-
-def _decided_by(sources: Sources) -> list[Answer]:
-    """What set the number that the program gives a schedule, where it gives one in one place.
-
-    Example: `ScheduleGPipe(stage, n_microbatches=count)`, with `count = micro_batches(probe)` → by what micro_batches()
-    answers.
-    """
-    number = given(sources)
-    found = set_by(sources, *number, by_rank=False) if number is not None else []
-    return list(dict.fromkeys(answer for answer in found if answer.tests))[:_MOST]

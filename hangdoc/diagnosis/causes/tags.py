@@ -42,8 +42,11 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     if found.alone:
         culprit = Ranks(blame.culprits)
         said = [["by what it ran or wrote, ", culprit, " alone has been under ", Joined(found.alone, " and ")]]
+    if found.parted:
+        way: Message = [Ranks(blame.culprits), " went another way at ", Joined(found.parted, " and ")]
+        said = [[way, " than all other ranks, by what they have run"], *said]
     fix: Message = "use one tag for the message on both sides"
-    if found.alone or (apart and any(conditions_in(said))):
+    if found.alone or found.parted or (apart and any(conditions_in(said))):
         fix = "let both ranks decide alike whether the message with that tag is passed"
     cited = list(dict.fromkeys(conditions_in(said)))
     return Finding(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.finding import Finding
@@ -11,6 +13,8 @@ from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
 from hangdoc.diagnosis.state.died_threads import died_at, died_thread
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
@@ -39,6 +43,19 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     alone = process is not None and not threads_of(process)
     first = case.activities[askers[0]]
     sent = _sent_under(case, server, askers[0])
+    late, again = blame.found.late, _asks_again(case, askers[0])
+    rounds: Message = ["how often ", Ranks(askers[:1]), " asks depends on ", again] if again is not None else ""
+    why: Message = [
+        ": either it has left them out, a thread of it that was to answer has ended, perhaps by an exception, ",
+        "or the order is wrong",
+    ]
+    fix = "let the thread that serves the socket close it whatever happens, send before the call that the reader has "
+    fix += "to join, and give the read a timeout"
+    if late:
+        why = [": it has given the others what ", Ranks(askers), " waits for, probably before that one came"]
+        rounds = [Ranks(blame.culprits), " alone has been under ", Joined(late, " and "), " on the way there"]
+        fix = f"let rank {server} wait until all readers have come before it sends the first time, or send the latest "
+        fix += "to those that come later"
     return Finding(
         "HD507",
         sentence(
@@ -47,18 +64,37 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             where_they_wait(case, tuple(sorted(case.activities.keys() - set(askers)))),
         ),
         joined(
-            [
-                f"rank {server} itself waits in a call that needs ",
-                Ranks(askers),
-                ": either it has left them out, a thread of it that was to answer has ended, perhaps by an exception, ",
-                "or the order is wrong",
-            ],
+            [f"rank {server} itself waits in a call that needs ", Ranks(askers), why],
             _died(case, server),
+            rounds,
             [f"what rank {server} sends, it sends under ", Joined(sent, " and ")] if sent else "",
         ),
-        "let the thread that serves the socket close it whatever happens, send before the call that the reader has to "
-        "join, and give the read a timeout",
+        fix,
+        decided_at=late[0] if late else again,
     )
+
+
+def _asks_again(case: Case, rank: int) -> Condition | None:
+    """The `while` around the rank's request whose test compares what it counts in there; None where there is none, and
+    for one that reads the parts of a single answer.
+
+    Example: `while rows < self.quota: ⏎ rows += self.fetch()["rows"]`.
+    """
+    where = case.activities[rank].where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if where is None or tree is None:
+        return None
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, where.line)]
+    inner = max(loops, key=lambda loop: loop.lineno) if loops else None
+    if inner is None or not isinstance(inner.test, ast.Compare):
+        return None
+    calls = [n for n in ast.walk(inner) if isinstance(n, ast.Call)]
+    if any(holds(call, where.line) and last_name(call.func) in names("socket_call") for call in calls):
+        return None
+    counted = {dotted(n.target) for each in inner.body for n in ast.walk(each) if isinstance(n, ast.AugAssign)}
+    guard = next((g for g in guards(tree, where.line) if g.line == inner.lineno), None)
+    compared = {dotted(each) for each in (inner.test.left, *inner.test.comparators)} - {""}
+    return Condition(guard.condition, where.file, guard.line) if guard and counted & compared else None
 
 
 def _died(case: Case, server: int) -> Message:

@@ -6,20 +6,24 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import names_in
+from hangdoc.diagnosis.source.syntax import last_name, names_in
 
+_MOST = 2
+"""Reasons for the number that are told; chosen by hand."""
 _STEPS = 2
 """Functions that hand the number on; chosen by hand."""
 
 
 def given(sources: Sources) -> tuple[Place, ast.expr] | None:
-    """The number, where the program gives it by its name in one place alone.
+    """The number, where the program gives it in one place alone.
 
-    Example: `ScheduleGPipe(stage, n_microbatches=count)` → `count`.
+    Examples: `ScheduleGPipe(stage, n_microbatches=count)`, `ScheduleGPipe(stage, count)` → `count`.
     """
     found = {(file, value.lineno): value for file, value in _given(sources)}  # a file may be captured in several pieces
     if len(found) != 1:
@@ -27,6 +31,17 @@ def given(sources: Sources) -> tuple[Place, ast.expr] | None:
     ((file, line), value) = next(iter(found.items()))
     place = place_of(sources, file, line)
     return (place, value) if place is not None else None
+
+
+def number_set_by(sources: Sources) -> list[Answer]:
+    """What set that number, where the program gives it in one place.
+
+    Example: `ScheduleGPipe(stage, n_microbatches=count)`, with `count = micro_batches(probe)` → by what micro_batches()
+    answers.
+    """
+    number = given(sources)
+    found = set_by(sources, *number, by_rank=False) if number is not None else []
+    return list(dict.fromkeys(answer for answer in found if answer.tests))[:_MOST]
 
 
 def computed_from(case: Case, ranks: set[int]) -> tuple[str, dict[int, int]] | None:
@@ -57,7 +72,10 @@ def _inputs(sources: Sources, at: Place, value: ast.expr, steps: int) -> Iterato
 
 
 def _given(sources: Sources) -> Iterator[tuple[str, ast.expr]]:
-    """(file, value) of each number of micro-batches that a call in the program gives by its name."""
+    """(file, value) of each number of micro-batches that a call in the program gives: by its name, or, to a schedule of
+    torch's, in its place."""
     for file, tree in sources.user_trees():
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             yield from ((file, each.value) for each in call.keywords if each.arg in names("micro_batches_argument"))
+            if last_name(call.func) in names("pipeline_schedule") and len(call.args) > 1:
+                yield file, call.args[1]

@@ -45,6 +45,8 @@ class TagMismatch(Explanation):
     """The rank of the two that used another tag at this line before; None if both did, or neither."""
     alone: tuple[Condition, ...] = ()
     """Under what one of the two, and no other rank, has been that skips a message."""
+    parted: tuple[Condition, ...] = ()
+    """Where one of the two, by what it ran, went another way than all other ranks."""
 
 
 def crossed_tags(case: Case) -> TagMismatch | None:

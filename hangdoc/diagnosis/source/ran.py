@@ -106,3 +106,12 @@ class Ran:
             for line in sorted(set.intersection(*(self._ranks[rank][file].ran for rank in mine))):
                 if all(self.has(rank, file, line) is False for rank in theirs):
                     yield file, line
+
+    def called_alone(self, ranks: tuple[int, ...], others: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+        """(file, first line) of the user's functions that each of the ranks has called and none of the others has."""
+        mine, theirs = self.known(ranks), self.known(others)
+        for file in sorted(self._ranks[mine[0]]) if mine and theirs else ():
+            per_rank = [self._ranks[rank].get(file, _File()) for rank in (*mine, *theirs)]
+            called = set.intersection(*(each.called for each in per_rank[: len(mine)]))
+            uncalled = set.intersection(*(each.uncalled - each.called for each in per_rank[len(mine) :]))
+            yield from ((file, line) for line in sorted(called & uncalled) if not is_library(Frame(file, 0, "")))

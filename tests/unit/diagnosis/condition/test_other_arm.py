@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
+from hangdoc.diagnosis.condition.branch_point import branch_point
+from hangdoc.diagnosis.condition.elsewhere.other_arm import in_same_function, is_answered
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -48,3 +50,23 @@ def test_the_others_part_makes_another_one() -> None:
 
 def test_the_others_have_no_part() -> None:
     assert not answered("dist.broadcast(command, src=0)", (6, "main"))
+
+
+ARMS = """
+def epoch(self):
+    if self.first:
+        for x in self.images:
+            self.schedule.step(x)
+    elif self.last:
+        for y in self.labels:
+            self.schedule.step(target=y)
+    dist.barrier()
+"""
+
+
+def test_the_loop_in_the_other_arm_of_the_same_function() -> None:
+    sources = Sources((SourceText(FILE, "<module>", 1, ARMS.lstrip("\n")),))
+    frame = Frame(FILE, 4, "epoch")
+    guard = next(each for each in guards(sources.function(FILE, 4), 4) if each.kind == "if")
+    (loop,) = [p for p in in_same_function(sources, branch_point(guard, frame, 1, 1.0), (frame,)) if p.uneven]
+    assert (loop.guard.line, loop.own_arm) == (6, True)
