@@ -105,7 +105,8 @@ def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
             ActivityKind.SLEEPING,
         ):
             end = case.ranks[rank].exit
-            told = end is not None and any(each.frames == end.stack for each in case.job.tracebacks)
+            unknown = end is not None and end.status is None and end.signal is None
+            told = unknown and end is not None and any(each.frames == end.stack for each in case.job.tracebacks)
             lines.append(Evidence("log" if told else "process", (rank,), f"rank {rank}: {activity.text}"))
     return lines[:8]
 

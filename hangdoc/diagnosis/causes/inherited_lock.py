@@ -32,7 +32,7 @@ class _Inherited:
     under: tuple[Condition, ...]
 
 
-@cause("HD504", explains=WaitCycle, order=318)
+@cause("HD504", explains=WaitCycle, order=316)
 def kept_by_a_child(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD504: the holder by the kernel's list has no descriptor of the file any more, and a child of it lives."""
     holders, waiting = blame.found.lock_holders, blame.found.lock_waiters
