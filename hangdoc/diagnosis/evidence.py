@@ -104,7 +104,10 @@ def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
             ActivityKind.UNINTERRUPTIBLE,
             ActivityKind.SLEEPING,
         ):
-            lines.append(Evidence("process", (rank,), f"rank {rank}: {activity.text}"))
+            end = case.ranks[rank].exit
+            unknown = end is not None and end.status is None and end.signal is None
+            told = unknown and end is not None and any(each.frames == end.stack for each in case.job.tracebacks)
+            lines.append(Evidence("log" if told else "process", (rank,), f"rank {rank}: {activity.text}"))
     return lines[:8]
 
 

@@ -52,6 +52,7 @@ from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.endings import ended_well
+from hangdoc.diagnosis.state.told_ends import with_told_ends
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
@@ -76,7 +77,7 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aligned_numbers(job))
+    job = with_backward_lines(with_aligned_numbers(with_told_ends(job)))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)

@@ -6,27 +6,30 @@ which runs the push() of one trainer and waits, so that the fourth trainer's cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import remote_function
 from hangdoc.diagnosis.state.serving import asked_of, ended_by_requests, serves_in_turn
 from hangdoc.diagnosis.state.threads import Chain, End, awaited_object, runs_remote_call
-from hangdoc.model.kinds import Confidence
-from hangdoc.model.process import Frame
+from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.process import Frame, Thread
 
 
 @dataclass(frozen=True, slots=True)
 class FullServer(Explanation):
-    """``waiting`` have called the function on the culprit, which runs it in ``threads`` threads, fewer than they are;
+    """``waiting`` have called the culprit, which runs ``called`` in all its ``threads`` threads, fewer than they are;
     each of these waits ``at`` a line for a further call."""
 
     waiting: tuple[int, ...]
     called: str
     threads: int
     at: Frame
+    unbegun: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Who wait for another function that they called there, which no thread runs. Example: {"describe": (3,)}."""
     in_turn: bool = False
     """The server takes a request when it has answered the one before."""
 
@@ -51,13 +54,31 @@ def _without_thread_left(case: Case, chains: dict[int, Chain]) -> Blame[FullServ
     process = case.ranks[server].process
     threads = process.last.threads if process is not None and process.last is not None else ()
     ways = [user_stack(thread.frames) for thread in threads if runs_remote_call(thread)]
-    if not 0 < len(ways) < len(chains) or not all(ways):
+    unbegun = _unbegun(case, server, list(threads))
+    waiting = tuple(sorted({*chains, *(rank for ranks in unbegun.values() for rank in ranks)}))
+    if not 0 < len(ways) < len(waiting) or not all(ways):
         return None
     places = {(way[0].file, way[0].line, plain(way[-1].function)) for way in ways}
     at, called = ways[0][0], plain(ways[0][-1].function)
     if len(places) != 1 or any(chain.asked not in ((), (called,)) for chain in chains.values()):
         return None
-    return _full(FullServer(tuple(chains), called, len(ways), at), server, chains)
+    return _full(FullServer(waiting, called, len(ways), at, unbegun), server, chains)
+
+
+def _unbegun(case: Case, server: int, threads: list[Thread]) -> dict[str, tuple[int, ...]]:
+    """Who waits for a function that no thread runs, where no thread is left for it; {} where one of them is idle.
+
+    Example: both threads run push(), and rank 3 has called describe() → {"describe": (3,)}.
+    """
+    busy = [thread for thread in threads if runs_remote_call(thread)]
+    if any(not thread.frames and thread.name in {each.name for each in busy} for thread in threads):
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    for rank in sorted(set(case.activities) - {server, *case.chains}):
+        activity = case.activities[rank]
+        called = remote_function(activity.where, case.sources) if activity.kind == ActivityKind.REMOTE_CALL else ""
+        found |= {called: (*found.get(called, ()), rank)} if called else {}
+    return found
 
 
 def _one_at_a_time(case: Case, chains: dict[int, Chain]) -> Blame[FullServer] | None:
@@ -78,5 +99,5 @@ def _one_at_a_time(case: Case, chains: dict[int, Chain]) -> Blame[FullServer] | 
 def _full(found: FullServer, server: int, chains: dict[int, Chain]) -> Blame[FullServer]:
     proved = all(chain.last.thread.wakes_in is None for chain in chains.values())
     count = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
-    sure = f"{len(chains)} ranks wait for its answers, and {count} of it run what they called"
+    sure = f"{len(found.waiting)} ranks wait for its answers, and {count} of it run what they called"
     return Blame(found, (server,), proved=proved, confidence=Confidence.LIKELY, sure=sure)

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 
 
@@ -60,6 +61,8 @@ def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: To
     """True if the culprits left out the others' call; False if their own call, ``mine``, is one too many."""
     if alignment.first is not None and is_shared(case, alignment.first):
         return True  # others are in that very call: it is not one too many
+    if _is_past_the_wait(case, mine, theirs):
+        return True
     if alignment.history.inferred and is_further_on(case, [mine], [theirs]):
         return True
     if alignment.history.inferred and is_further_on(case, [theirs], [mine]):
@@ -151,6 +154,20 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
         return True
     before = program.tokens[mine.order - 1] if 0 < mine.order < len(program.tokens) else None
     return before is not None and before.site != theirs.site
+
+
+def _is_past_the_wait(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if the others' call is a helper thread's, and ``mine`` comes after where their main threads wait for it:
+    its rank had come by there with no such call to wait for.
+
+    Example: ranks 0 and 2 wait in save.result() for the thread that saves, rank 1 is in the barrier after it.
+    """
+    process = case.ranks[theirs.rank].process if theirs.rank in case.ranks else None
+    main = process.last.main if process is not None and process.last is not None else None
+    waits = main.frames if main is not None else ()
+    if user_stack(theirs.stack) or not user_stack(waits):
+        return False
+    return is_past(case.sources, mine.stack, waits) == "certainly"
 
 
 def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:

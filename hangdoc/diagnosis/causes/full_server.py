@@ -36,12 +36,15 @@ def too_few_threads(case: Case, blame: Blame[FullServer]) -> Finding:
             "serve each request in a thread of its own (ThreadingHTTPServer, ThreadingMixIn, a thread for each "
             "connection), or answer at once and let the callers ask again until all have come",
         )
+    unbegun = f"{next(iter(found.unbegun))}()" if len(found.unbegun) == 1 else called
+    for_it = found.unbegun.get(unbegun.removesuffix("()"), found.waiting)
+    rest = tuple(r for r in sorted(case.activities) if r not in (*for_it, server))
     return Finding(
         "HD505",
         sentence(
             [
-                [f"rank {server} has no thread left to run {called}, for whose answer "],
-                [Does(found.waiting, "waits", "wait"), at(first.where)],
+                [f"rank {server} has no thread left to run {unbegun}, for whose answer "],
+                [Does(for_it, "waits", "wait"), at(case.activities[for_it[0]].where)],
             ],
             where_they_wait(case, rest),
         ),
@@ -52,7 +55,7 @@ def too_few_threads(case: Case, blame: Blame[FullServer]) -> Finding:
                 f" for a further call of it, and {'its one thread' if one else f'all {found.threads} threads'} for "
                 "calls of other ranks do so",
             ],
-            f"the {len(found.waiting)} ranks that called it need one each",
+            f"the {len(found.waiting)} ranks that called {f'rank {server}' if found.unbegun else 'it'} need one each",
         ),
         "give RPC at least as many threads as ranks call at once (num_worker_threads of the backend's options), or let "
         "the function return a future that the last call sets (rpc.functions.async_execution)",

@@ -37,7 +37,7 @@ from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
@@ -46,6 +46,7 @@ from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_l
 from hangdoc.diagnosis.source.syntax import dotted
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
+from hangdoc.model.process import Frame
 
 _LOOPS = ("for ", "while ", "async for ")
 _MOST_FRAMES = 3
@@ -166,13 +167,29 @@ def _signal_sent_by(case: Case, rank: int) -> Message:
 
 def _key_set_by(case: Case, rank: int) -> Message:
     """What decides whether the key of the store is set for which the rank waits."""
-    activity = case.activities[rank]
-    waits = activity.where is not None and activity.kind == ActivityKind.STORE_WAIT
-    found = set_elsewhere(case.sources, activity.where) if waits and activity.where is not None else None
+    waits = {(where.file, where.line): where for where in _waits_for_keys(case, rank) if where is not None}
+    where = next(iter(waits.values()), None)
+    found = set_elsewhere(case.sources, where) if where is not None and len(waits) == 1 else None
     if found is None:
         return ""
     at, deciding = found
+    if case.activities[rank].kind != ActivityKind.STORE_WAIT:
+        told: Message = ["at ", line_of(where), " it waits for a key of the store, and the call that sets such a key ("]
+        return [told, line_of(at), ") depends on ", Joined(deciding, " and ")]
     return ["the call that sets such a key (", line_of(at), ") depends on ", Joined(deciding, " and ")]
+
+
+def _waits_for_keys(case: Case, rank: int) -> list[Frame | None]:
+    """Where the rank waits for a key of the store; where it waits for threads, those of them that are in native code.
+
+    Example: main() is over, Python joins a pool's threads, and one of these is in `store.wait(keys)` → that line.
+    """
+    activity, process = case.activities[rank], case.ranks[rank].process
+    look = process.last if process is not None else None
+    if activity.kind not in (ActivityKind.SHUTTING_DOWN, ActivityKind.LOCK) or look is None:
+        return [activity.where] if activity.kind == ActivityKind.STORE_WAIT else []
+    stacks = [thread.frames for thread in look.threads if look.main is None or thread.tid != look.main.tid]
+    return [user_stack(stack)[0] for stack in stacks if user_stack(stack) and not below_user(stack)]
 
 
 def _kept_by_a_taker(case: Case, rank: int) -> Message:

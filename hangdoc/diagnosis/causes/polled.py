@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ, started_under
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.key_names import sets_key_named_at
 from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
@@ -35,7 +36,8 @@ def made_elsewhere(sources: Sources, stack: Stack) -> tuple[Frame, list[Conditio
 
 def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition]] | None:
     """(line, conditions) of the only call under conditions that sets a key of the store in which the line waits for
-    one, else of the only call in a loop; None where there is no such call, or several.
+    one, else of the only call in a loop; None where there is no such call, or several. Of a store that nothing is set
+    in under that name, those calls count that give such a key the same text.
 
     Examples: `self.store.get(plan)`, and `announce()` returns under `if self.load > limit:` before its
     `self.store.set(plan, text)` → that line, and the `if`; `for r in pool.usable(): ⏎ store.set(name, r)`
@@ -46,10 +48,13 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     stores = {object_of(call) for call in calls if last_name(call.func) in names("waits_for_key")} - {""}
     found: dict[Frame, list[Condition]] = {}
     looped: dict[Frame, list[Condition]] = {}
-    for each in sources.user_calls(*names("fills_store")):
+    filling = [each for each in sources.user_calls(*names("fills_store")) if not only_asks(each)] if stores else []
+    own = [each for each in filling if object_of(each.call) in stores]
+    for each in own or [each for each in filling if sets_key_named_at(sources, where, each.call)]:
         at = each.at
-        if object_of(each.call) in stores and not only_asks(each) and at not in found:
-            deciding = [c for c in conditions_of_call(sources, at, (where,)) if may_differ(sources, at, c)]
+        if at not in found:
+            around = conditions_of_call(sources, at, (where,)) or started_under(sources, at, (where,))
+            deciding = [c for c in around if may_differ(sources, at, c)]
             found.update({at: deciding} if deciding else {})
             looped[at] = loops_of_call(sources, at, (where,))
     if not found and len(looped) == 1:

@@ -33,3 +33,23 @@ def renamed_before(sources: Sources, set_at: Frame) -> list[tuple[int, Guard]]:
             under = [g for g in guards(tree, node.lineno) if g.kind in CONDITIONS and g.place not in around]
             found += [(node.lineno, under[-1])] if under else []
     return found
+
+
+def sets_key_named_at(sources: Sources, where: Frame, call: ast.Call) -> bool:
+    """True if the call's key is written as one is in the function around the line: the same text around its values.
+
+    Example: `store.set(f"snapshot/{step}/{self.rank}", "written")`, and that function has `f"snapshot/{step}/{member}"`
+    → True.
+    """
+    tree = sources.function(where.file, where.line)
+    here = enclosing_function(tree, where.line) if tree is not None else None
+    texts = {_text_around(node) for node in ast.walk(here)} if here is not None else set()
+    return bool(call.args) and _text_around(call.args[0]) in texts - {""}
+
+
+def _text_around(node: ast.AST) -> str:
+    """'snapshot/{}/{}' of `f"snapshot/{step}/{member}"`; '' of what is no such text, or has none of its own."""
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    parts = [str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values]
+    return "".join(parts) if any(part.strip("{}/:-_. ") for part in parts) else ""

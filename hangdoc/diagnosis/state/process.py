@@ -292,7 +292,7 @@ def _in_library(stack: Stack) -> Wait | None:
     if mark is None or mark.kind is None or mark.kind in _COMMUNICATED:
         return None
     worded = mark_with_words(stack, mark.kind)
-    return Wait(mark.kind, worded.words, worded.reason) if worded is not None else Wait(mark.kind, mark.kind)
+    return Wait(mark.kind, worded.words, worded.reason) if worded is not None else Wait(mark.kind, mark.kind.value)
 
 
 def _holding_gil(process: Process, thread: Thread | None, blocked: Wait | None) -> Wait | None:

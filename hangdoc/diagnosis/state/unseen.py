@@ -61,15 +61,26 @@ def started_by_program(job: JobSnapshot) -> Process | None:
 
 
 def _started_below_program(job: JobSnapshot) -> bool:
-    """True if one process that the watched program started has started several ranks in turn, which meet on loopback.
+    """True if one process has started several ranks in turn, which meet on loopback, and serves no other host.
 
-    They inherited the probe from the program, so it is no daemon that serves other hosts as well. Example: Ray's
-    raylet, after `ray.init(address="local")`.
+    It serves none where the watched program has started it, so that the ranks inherited the probe, or where the ranks
+    wait for their peers on loopback as well. Example: Ray's raylet, after `ray.init(address="local")`.
     """
     started = [rank for rank in job.ranks if rank.process is not None]
-    if job.mode != "watch" or len(started) < 2 or any(rank.identity != "probe" for rank in started):
+    if len(started) < 2 or len(_parents(job)) != 1 or not _meets_at_loopback_store(job):
         return False
-    return len(_parents(job)) == 1 and _meets_at_loopback_store(job)
+    inherited = job.mode == "watch" and all(rank.identity == "probe" for rank in started)
+    return inherited or _awaits_peers_on_loopback(job)
+
+
+def _awaits_peers_on_loopback(job: JobSnapshot) -> bool:
+    """True if several ranks listen on loopback, which no process of another host reaches.
+
+    Example: gloo of ranks 1 and 2 has opened 127.0.0.1:36171 and 127.0.0.1:36623 for its peers.
+    """
+    ranks = {rank.process.pid for rank in job.ranks if rank.process is not None}
+    ports = [port for host in job.hosts for port in host.listening if port.pid in ranks]
+    return len({port.pid for port in ports if is_loopback(port.address)}) > 1
 
 
 def _meets_at_loopback_store(job: JobSnapshot) -> bool:

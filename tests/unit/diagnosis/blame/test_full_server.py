@@ -53,3 +53,23 @@ def test_a_thread_for_each_caller() -> None:
 
 def test_one_thread_that_does_something_else_may_end_it() -> None:
     assert "no thread left" not in api.diagnose(with_handlers(3, elsewhere=True)).verdict
+
+
+def test_a_call_of_another_function_needs_a_thread_as_well() -> None:
+    job = api.load(case("no_thread_for_another_function"))
+    found = api.diagnose(job)
+    assert (found.culprits, found.cause and found.cause.code) == ((0,), "HD505")
+    assert "no thread left to run describe()" in found.verdict
+
+
+def test_a_thread_that_is_idle_can_run_it() -> None:
+    job = api.load(case("no_thread_for_another_function"))
+    server = next(rank for rank in job.ranks if rank.rank == 0)
+    assert server.process is not None
+    looks = tuple(
+        dataclasses.replace(look, threads=(*look.threads, Thread(tid=99999, name="pt_thread_pool", state="S")))
+        for look in server.process.looks
+    )
+    process = dataclasses.replace(server.process, looks=looks)
+    ranks = tuple(dataclasses.replace(each, process=process) if each is server else each for each in job.ranks)
+    assert "no thread left" not in api.diagnose(dataclasses.replace(job, ranks=ranks)).verdict

@@ -163,3 +163,15 @@ def test_a_world_of_which_little_is_seen_costs_no_more_than_it_is_large(job: Job
         return time.process_time() - began
 
     assert min(seconds(16_000) for _ in range(2)) < 16 * max(seconds(2_000), 0.02)  # 64 times if it were quadratic
+
+
+def test_a_daemon_whose_ranks_await_their_peers_on_loopback_serves_this_host_alone() -> None:
+    job = api.load(case("ray_actor_that_never_joined_attach"))
+    found = api.diagnose(job)
+    assert (code(found), found.culprits, found.unseen) == ("HD301", (3,), ())
+    hosts = tuple(
+        replace(host, listening=tuple(replace(port, address="192.0.2.2") for port in host.listening))
+        for host in job.hosts
+    )
+    found = api.diagnose(replace(job, hosts=hosts))
+    assert (found.culprits, found.unseen) == ((), (3,))
