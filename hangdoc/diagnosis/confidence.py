@@ -9,6 +9,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.outcome import will_never_go_on
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.same_job import MOMENT
@@ -26,7 +27,7 @@ def how_sure(
     confidence, sure = _of_the_blame(case, found, outcome, doubt)
     if confidence != Confidence.CERTAIN:
         return confidence, sure
-    unseen = perhaps_caught(case, found, named.code) or _further_on(case, found)
+    unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
 
 
@@ -56,6 +57,23 @@ def _further_on(case: Case, found: Blame[Explanation]) -> str:
     if further.unread is not None:
         return f"the source of {plain(further.unread.function)}(), through which they came there, was not read"
     return "which way the library went below it was not seen" if further else ""
+
+
+def _by_library(found: Blame[Explanation], named: Finding) -> str:
+    """What to say where a library's own condition is all that is said to have parted the sides, and neither a value
+    nor what is known of such conditions supports it; '' for any other. A loop over data, or until a trainer is told to
+    stop, is known to end early.
+
+    Examples: `if self.pending:` in a library's queue → a doubt; `while not self.should_terminate:` of ignite → ''.
+    """
+    point = found.diverged.branch_point if found.diverged is not None else None
+    if point is None or not point.of_library or named.decided_at is not None:
+        return ""
+    if point.differs or point.seen or point.told or point.rank_like or point.quiet or point.guard.kind == "try":
+        return ""
+    tested = {name.rpartition(".")[2] for name in point.guard.names}
+    known = tested & set(names("trainer_stop_flag")) or pattern("goes_over_data").search(point.guard.condition)
+    return "" if point.uneven and known else "which way the library went there was not seen"
 
 
 def _lacks_the_past(case: Case, found: Blame[Explanation]) -> bool:

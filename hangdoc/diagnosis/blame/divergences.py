@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.larger_groups import led_alone, ran_alone_of_all
+from hangdoc.diagnosis.blame.larger_groups import alone_of_all, led_alone
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
@@ -171,7 +171,7 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     rest = tuple(r for r in history.members if r not in without)
     if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in points):
         tie, others = "unbroken", (rest,)
-    if tie == "unbroken" and ran_alone_of_all(case, chosen.culprits, history.members, points):
+    if tie == "unbroken" and alone_of_all(case, chosen.culprits, history.members, points):
         tie = led_alone(points[0], chosen.culprits)
     if tie == "unbroken" and (skips := left_usual_way(case, chosen, points)) is not None:
         tie = f"`{skips.guard.condition}` has led {ranks_text(chosen.culprits)} alone past a call that was made before"

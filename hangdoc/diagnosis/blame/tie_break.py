@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from hangdoc.diagnosis.blame.larger_groups import in_company, led_alone, left_company, ran_alone_of_all
+from hangdoc.diagnosis.blame.larger_groups import alone_of_all, in_company, led_alone, left_company
 from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
@@ -189,7 +189,7 @@ def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] 
 
 def _by_what_ran(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits alone have been in their arm of its condition, of the ranks of all groups)."""
-    fit = [o for o in options if ran_alone_of_all(case, o.alignment.culprits, o.alignment.history.members, o.guards)]
+    fit = [o for o in options if alone_of_all(case, o.alignment.culprits, o.alignment.history.members, o.guards)]
     if len(fit) != 1:
         return None
     return fit[0], led_alone(fit[0].guards[0], fit[0].alignment.culprits)

@@ -38,6 +38,7 @@ from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit
+from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
@@ -147,7 +148,7 @@ def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
 def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
     from the line on the two sides, or may have; '' for any other call."""
-    tokens = [gap.token] if call_counts(case, blame) else []
+    tokens = [gap.token] if call_counts(case, blame) or _came_apart_within(gap) else []
     if blame.found.alignment.history.inferred:
         tokens = [token for token in (gap.mine, gap.theirs) if token is not None]
     for token in tokens:
@@ -155,6 +156,15 @@ def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
         if found:
             return ["what ", line_of(token.frame), " works on is filled under ", Joined(found, " and ")]
     return ""
+
+
+def _came_apart_within(gap: Gap) -> bool:
+    """True if the sides' calls came apart some calls ago, below the same line of the user's: as many calls since then
+    were of other parts of what it works on. Example: [barrier of part 8] against [barrier of part 9], at train.py:9."""
+    if not gap.past or gap.mine is None or gap.theirs is None:
+        return False
+    mine, theirs = lines_of(gap.mine.site), lines_of(gap.theirs.site)
+    return bool(mine) and mine == theirs
 
 
 def _alone(blame: Blame[Diverged], gap: Gap) -> Message:

@@ -13,7 +13,8 @@ The first of these that tells one:
 7. what decides whether the object is made in whose method it waits          ``made_objects``
 8. of a worker of a pool that is lost: where the program's own code ends a process
 
-Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
+Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``; or what a
+library was given by all ranks at one line: ``given_otherwise``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_it
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.given_otherwise import given_otherwise
 from hangdoc.diagnosis.causes.idle_helper import passed_by_helper
 from hangdoc.diagnosis.causes.left_early import left_early
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
@@ -72,7 +74,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or passed_on_its_way(case, blame)
         )
     if not isinstance(found, OutsideWait):
-        return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
+        return chosen_without_order(case, case.activities[culprits[0]].stack)[0] or given_otherwise(case, blame)
     if ended := ended_helper(case, culprits):
         return ended
     told = notified_before(case, culprits[0]) or passed_by_helper(case, blame)

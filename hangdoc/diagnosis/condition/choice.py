@@ -33,9 +33,7 @@ from hangdoc.diagnosis.condition.last_round import (
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left, left_further_in
-from hangdoc.diagnosis.condition.loops.loop_counts import (
-    left_early,
-)
+from hangdoc.diagnosis.condition.loops.loop_counts import calls_what_it_holds, left_early
 from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.condition.possible import (
@@ -253,8 +251,9 @@ def _with_last_round(
     """
     earlier = guards_of_last_round(case.sources, sides)
     ahead = not possible and _is_ahead(case, gap, ranks)
-    left = [p for p in earlier if p.uneven and (ahead or _had_been_in_loop(case, gap))]
+    left = [p for p in earlier if p.uneven and (ahead or _had_been_in_loop(case, gap, p))]
     left = [p for p in left if can_explain(case, gap, p, ranks)]
+    left = [p for p in left if not calls_what_it_holds(case, p)] or left  # what is called is equally many in each round
     possible = sorted(possible + left, key=lambda p: -p.score)
     return possible or caught_outside(case.sources, sides) or [p for p in earlier if not p.uneven]
 
@@ -279,12 +278,13 @@ def _is_ahead(case: Case, gap: Gap, ranks: SideRanks) -> bool:
     return is_further_on(case, mine, theirs)
 
 
-def _had_been_in_loop(case: Case, gap: Gap) -> bool:
-    """True if the culprits made their previous call at the others' line, so that they left the loop after that."""
+def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint) -> bool:
+    """True if the culprits made their previous call at the others' line, or elsewhere in the loop, so that they left
+    the loop after that."""
     before = _previous(case, gap.mine)
     if before is None or gap.theirs is None:
         return False
-    return lines_of(before.site) == lines_of(gap.theirs.site)
+    return lines_of(before.site) == lines_of(gap.theirs.site) or is_inside(before, loop)
 
 
 def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:

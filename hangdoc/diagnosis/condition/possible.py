@@ -13,7 +13,7 @@ from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.loop_counts import (
     goes_round_alike,
-    is_over_layers,
+    is_over_own_parts,
     left_early,
 )
 from hangdoc.diagnosis.condition.tried import can_have_been_in_try
@@ -57,7 +57,7 @@ def can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> b
     if not point.uneven:
         return not (point.always and has_been_there(case, point, ranks[left]))
     # An exception may have led out of it, or the difference is elsewhere.
-    if goes_round_alike(case, point) or is_over_layers(case, point):
+    if goes_round_alike(case, point) or is_over_own_parts(case, point):
         return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
     token = (gap.mine, gap.theirs)[point.guarded]
     if point.of_library and token is not None and is_within_reduction(token.stack, point.file, point.line):

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.type_tests import asks_only_for_types
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame
 
@@ -138,7 +139,7 @@ def _scored_in_library(
     differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.names]
     if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
         return None
-    if not any(differ) and pattern("asks_only_for_type").search(guard.condition):
+    if not any(differ) and asks_only_for_types(sources.function(frame.file, guard.line), guard.line, guard.condition):
         return None  # every rank gives the library objects of the same types
     score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
     return replace(branch_point(guard, frame, side, score), differs=any(differ), of_library=True)

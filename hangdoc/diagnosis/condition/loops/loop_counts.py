@@ -6,7 +6,7 @@ left it early. These are the questions that ``choice`` asks to find out:
 ``left_early``        did one side leave before the other, in the same execution of the loop?
 ``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
-``is_over_layers``    does it go over the layers of a library's model?
+``is_over_own_parts`` does a library call there what it holds, as the layers of a model or registered handlers?
 ``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
@@ -311,16 +311,19 @@ def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
-def is_over_layers(case: Case, loop: BranchPoint) -> bool:
-    """True if a library's model goes over its own layers there, and never leaves them half way: these are equally many
-    on every rank.
+def is_over_own_parts(case: Case, loop: BranchPoint) -> bool:
+    """True if a library calls there what it holds: this is equally many on every rank."""
+    return loop.of_library and calls_what_it_holds(case, loop)
 
-    Example: `for i, block in enumerate(self.h):` in transformers' forward().
+
+def calls_what_it_holds(case: Case, loop: BranchPoint) -> bool:
+    """True if the loop calls its items, one after the other, and never leaves off half way.
+
+    Examples: `for i, block in enumerate(self.h):` over the layers of a model, and `for func, args in
+    self._event_handlers[event]: func(*args)` over what was registered with ignite's engine.
     """
-    tree = case.sources.function(loop.file, loop.guard.line) if loop.of_library else None
-    if tree is None or loop.function not in names("module_forward"):
-        return False
-    return calls_its_items(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and calls_its_items(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
@@ -330,8 +333,8 @@ def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: 
 
     Example: `for layer in self.layers: ⏎ if keep(): ⏎ x = layer(x)`, with calls [3, 3, 3, 2] → True; [2] → False.
     """
-    tree, missing = case.sources.function(loop.file, loop.guard.line), tokens[loop.guarded]
-    if tree is None or missing is None or not calls_its_items(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
+    missing = tokens[loop.guarded]
+    if missing is None or not calls_what_it_holds(case, loop):
         return False
     programs, other = programs_of(case, left), case.programs.get(missing.rank)
     if not case.programs:
