@@ -1,7 +1,7 @@
 """Many ranks wait at one line for something that is no rank, and the few that wait for them are elsewhere.
 
-What the many wait for is unknown to all other rules: a library's queue, a file, a protocol of the program's own. But
-ranks of one job are alike. Where most are at one line and a few are not, it is rarely the many that went wrong: the few
+What the many wait for is unknown to all other rules: a library's queue, a protocol of the program's own. But ranks of
+one job are alike. Where most are at one line and a few are not, it is rarely the many that went wrong: the few
 left out their part, or came past it another way. Of 33 saved hangs whose own rules were switched off, that was so in
 28; the others were remote calls and keys of the store, of which more is known.
 
