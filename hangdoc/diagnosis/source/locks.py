@@ -32,9 +32,7 @@ class Holder:
 def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
     """What the `with` or the `.acquire()` at the line locks. Example: `with self.lock, open(p):` → {'self.lock'}."""
     tree = sources.function(where.file, where.line) if where is not None else None
-    if tree is None or where is None:
-        return frozenset()
-    return _wanted_at(tree, where.line)
+    return _wanted_at(tree, where.line) if tree is not None and where is not None else frozenset()
 
 
 @lru_cache(maxsize=4096)
