@@ -21,7 +21,7 @@ def outcome_of(case: Case, found: Blame[Explanation]) -> Outcome:
     """
     if has_nothing_to_do(case, found):
         return Outcome.SLOW
-    if found.proved or will_never_go_on(case, found):
+    if (found.proved or will_never_go_on(case, found)) and not _child_answers(case):
         return Outcome.HANG
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
@@ -61,9 +61,10 @@ def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _working(case: Case, found: Blame[Explanation]) -> bool:
-    """True if a culprit still moves, or the rank that is to answer it works; where there is no culprit, if any does."""
-    ranks = found.culprits or tuple(case.activities)
-    return any(case.activities[r].moving or _is_being_answered(case, r) for r in ranks if r in case.activities)
+    """True if a culprit still moves, or the rank that is to answer it works; where there is no culprit, if any does.
+    Also where a child that is to answer any rank works."""
+    ranks = [rank for rank in found.culprits or case.activities if rank in case.activities]
+    return _child_answers(case) or any(case.activities[r].moving or _is_being_answered(case, r) for r in ranks)
 
 
 def _is_being_answered(case: Case, rank: int) -> bool:
@@ -78,6 +79,27 @@ def _is_being_answered(case: Case, rank: int) -> bool:
     process = chain.last.process
     below = (child for child in descendants(process) if child.role != "dataloader-worker")
     return is_moving(process) or any(map(is_moving, below))
+
+
+def _child_answers(case: Case) -> bool:
+    """True if a child of a rank has the other end of a pipe or socket that a rank waits at, and works.
+
+    Example: rank 0 reads a pipe into which a child of rank 2 writes once it has computed.
+    """
+    working = {
+        (each.host, child.pid)
+        for each in case.ranks.values()
+        for child in (descendants(each.process) if each.process is not None else ())
+        if child.role != "dataloader-worker" and is_moving(child)
+    }
+    waiting = [case.ranks[r] for r in case.seen if case.activities[r].kind in (ActivityKind.PIPE, ActivityKind.IO)]
+    awaited = {
+        (each.host, pid)
+        for each in (waiting if working else ())
+        for file in (each.process.blocking_files if each.process is not None else ())
+        for pid in file.peers
+    }
+    return not working.isdisjoint(awaited)
 
 
 def until_a_hang(case: Case, found: Blame[Explanation]) -> str:

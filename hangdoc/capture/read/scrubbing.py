@@ -162,10 +162,10 @@ def _hidden_template(literal: str, *, always: bool = False) -> str:
     quotes = _quotes_of(literal[len(prefix) :])
     try:
         tree = ast.parse(literal.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError):  # fields that this interpreter does not know
+        fields = [getattr(each, "value", None) for each in getattr(tree, "values", ())]
+        codes = [_field(each, quotes) if isinstance(each, ast.expr) else "" for each in fields]
+    except (SyntaxError, ValueError, RecursionError):  # fields that this interpreter does not know, or too deep ones
         return _hidden(literal, always=always)
-    fields = [getattr(each, "value", None) for each in getattr(tree, "values", ())]
-    codes = [_field(each, quotes) if isinstance(each, ast.expr) else "" for each in fields]
     if always or not any(codes):
         return _hidden(literal, always=always)
     parts = [code or HIDDEN for code in codes]

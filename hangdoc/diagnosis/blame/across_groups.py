@@ -8,7 +8,7 @@ from itertools import combinations, product
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
-from hangdoc.diagnosis.calls.history import GroupHistory, merged
+from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, merged
 from hangdoc.diagnosis.calls.replay import completes
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
 from hangdoc.diagnosis.context import Case
@@ -21,6 +21,8 @@ _MOST_GROUPS = 8
 _MOST_JOINED = 3
 """Pairs of groups whose repairs are joined, and repairs of each pair; chosen by hand: 27 combinations, each costs one
 pass over the graph."""
+_Threads = dict[int, frozenset[int]]
+"""Rank → the threads from which it called on a group."""
 
 
 def order_across_groups(case: Case) -> Blame[Diverged] | None:
@@ -71,7 +73,9 @@ def _groups_compared(case: Case) -> list[list[GroupHistory]]:
     waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
     groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
     pairs = [list(pair) for pair in combinations(groups, 2)]
-    return [each for each in ([groups, *pairs] if len(groups) > 2 else pairs) if not _by_several_threads(each)]
+    threads = {history.key: _threads(history) for history in groups}
+    compared = [groups, *pairs] if len(groups) > 2 else pairs
+    return [each for each in compared if not _by_several_threads([threads[history.key] for history in each])]
 
 
 def _left_out_by_a_thread(case: Case) -> Blame[Diverged] | None:
@@ -80,12 +84,16 @@ def _left_out_by_a_thread(case: Case) -> Blame[Diverged] | None:
     Example: ranks 0 and 2 wait for a future whose thread is in the all_gather of a checkpoint's group, rank 1 started
     none and is in the barrier after it → that all_gather.
     """
+    threads: dict[GroupKey, _Threads] = {}
     for history in case.histories:
         stuck = case.graph.stuck & set(history.members)
         elsewhere = {r for r in stuck if (case.activities[r].group, case.activities[r].members) != history.key}
         there = {(case.activities[r].group, case.activities[r].members) for r in elsewhere}
-        others = [each for each in case.histories if each.key in there]
-        if not 0 < len(elsewhere) < len(stuck) or not any(_by_several_threads([history, each]) for each in others):
+        if not 0 < len(elsewhere) < len(stuck):
+            continue
+        threads = threads or {each.key: _threads(each) for each in case.histories}
+        others = [threads[key] for key in there if key in threads]
+        if not any(_by_several_threads([threads[history.key], each]) for each in others):
             continue
         candidates = repairs(history, case.ended | elsewhere)
         enough = [a for a in candidates if elsewhere.issuperset(a.culprits) and case.graph.dissolves(a.culprits)]
@@ -102,17 +110,22 @@ def _as_left_out(case: Case, alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=(Gap("insert", gap.ranks, gap.theirs, pending[0], gap.theirs),))
 
 
-def _by_several_threads(groups: list[GroupHistory]) -> bool:
+def _by_several_threads(groups: list[_Threads]) -> bool:
     """True if some rank calls on the groups from threads of which none calls on two of them: threads take no turns, so
-    that in which order their calls come says nothing.
+    that in which order their calls come says nothing. ``groups``: the threads that call on each.
 
     Example: the main thread calls on the default group, and an executor's, which saves, on its own → True.
     """
-    for rank in {rank for history in groups for rank in history.tokens}:
-        threads = [{t.thread_id for t in history.tokens.get(rank, ()) if t.thread_id} for history in groups]
-        if all(threads) and not any(one & other for one, other in combinations(threads, 2)):
+    smallest = min(groups, key=len, default={})
+    for rank in smallest:
+        own = [each.get(rank, frozenset()) for each in groups]
+        if all(own) and not any(one & other for one, other in combinations(own, 2)):
             return True
     return False
+
+
+def _threads(history: GroupHistory) -> _Threads:
+    return {rank: frozenset(t.thread_id for t in tokens if t.thread_id) for rank, tokens in history.tokens.items()}
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:

@@ -1,7 +1,7 @@
 """Many ranks wait at one line for something that is no rank, and the few that wait for them are elsewhere.
 
-What the many wait for is unknown to all other rules: a library's queue, a file, a protocol of the program's own. But
-ranks of one job are alike. Where most are at one line and a few are not, it is rarely the many that went wrong: the few
+What the many wait for is unknown to all other rules: a library's queue, a protocol of the program's own. But ranks of
+one job are alike. Where most are at one line and a few are not, it is rarely the many that went wrong: the few
 left out their part, or came past it another way. Of 33 saved hangs whose own rules were switched off, that was so in
 28; the others were remote calls and keys of the store, of which more is known.
 
@@ -17,8 +17,14 @@ from hangdoc.diagnosis.blame.how_sure import at_one_line, has_children, nobody_a
 from hangdoc.diagnosis.blame.left_lock import lock_files
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.own_names import own_name_polled
+from hangdoc.diagnosis.source.polls import polling_loop
+from hangdoc.diagnosis.source.shared_values import tests_of
+from hangdoc.diagnosis.state.process import blocking_thread, descendants, is_moving
 from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
+from hangdoc.model.process import OpenFile, Process, Thread
 from hangdoc.model.wording import ranks_text
 
 _UNNAMED = frozenset(
@@ -34,6 +40,9 @@ _UNNAMED = frozenset(
 """Waits that may be for a rank without showing it."""
 _MAY_BE_FOR_A_RANK = frozenset({None, WaitReason.UNKNOWN, WaitReason.SHARED_LOCK, WaitReason.QUEUE})
 """A task, a pool or a signal has a giver of its own."""
+_TCP = "socket:tcp "
+_LONGEST_PAUSE = 60.0
+"""Seconds of a sleep after which it is none between two looks at something. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +62,67 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
         return None
     if any(lock_files(case, rank) for rank in roots):
         return None  # whose lock that is, and since when, is known
+    if not all(_may_be_for_a_rank(case, rank) for rank in roots) or _child_works(case):
+        return None
     if any(activity.moving for activity in case.activities.values()) or not at_one_line(case, roots):
         return None
     few = tuple(sorted({wait.waiter for wait in case.graph.waits} & case.seen - set(roots)))
     where = case.activities[roots[0]].where
     if not few or len(few) >= len(roots) or where is None or own_name_polled(case.sources, where) is not None:
         return None
-    proved = nobody_acts(case, roots) and not any(has_children(case, rank) for rank in roots)
     sure = f"{ranks_text(roots)} are at one line, and {ranks_text(few)} alone {'is' if len(few) == 1 else 'are'} not"
+    if _asks_a_stranger(case, roots):
+        sure = f"{sure}; or what they wait for, which is no process of the job, does not answer"
+        return Blame(AloneElsewhere(roots), few, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
+    proved = nobody_acts(case, roots) and not any(has_children(case, rank) for rank in roots)
     return Blame(AloneElsewhere(roots), few, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _may_be_for_a_rank(case: Case, rank: int) -> bool:
+    """False for a sleep between no two looks at something, and for a wait for a file, for a child of the rank's own or
+    for a server on a host that has no rank.
+
+    Examples: `time.sleep(600)`; a read of a file on NFS; a recv from 52.1.2.3:443 in a job on one host.
+    """
+    process = case.ranks[rank].process
+    thread = blocking_thread(process) if process is not None else None
+    if process is None or thread is None:
+        return True
+    if case.activities[rank].kind == ActivityKind.SLEEPING:
+        return _looks_again(case, rank, thread)
+    return not any(_is_outside(case, process, thread, file) for file in process.blocking_files)
+
+
+def _looks_again(case: Case, rank: int, thread: Thread) -> bool:
+    """True if the sleep is in a loop that something it asks ends, or in a function that such a loop calls."""
+    for frame in user_stack(case.activities[rank].stack)[:2]:
+        tree = case.sources.function(frame.file, frame.line)
+        loop = polling_loop(tree, frame.line) if tree is not None else None
+        if loop is not None:
+            return bool(tests_of(loop)) and (thread.wakes_in or 0.0) < _LONGEST_PAUSE
+    return False
+
+
+def _is_outside(case: Case, process: Process, thread: Thread, file: OpenFile) -> bool:
+    if file.target.startswith("/"):
+        return not (thread.wchan or "").startswith((*names("pipe", of="kernel"), *names("pipe_open", of="kernel")))
+    if file.target.startswith("pipe:"):
+        return bool(file.peers) and {process.pid, *(child.pid for child in descendants(process))}.issuperset(file.peers)
+    elsewhere = file.target.startswith(_TCP) and not file.peers
+    return elsewhere and len({each.host for each in case.ranks.values()}) == 1
+
+
+def _asks_a_stranger(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if no process of the job has the other end of a socket at which one of the ranks waits."""
+    processes = [each.process for each in case.ranks.values() if each.process is not None]
+    processes += [launcher for _, launcher in case.job.launchers]
+    own = {process.pid for each in processes for process in (each, *descendants(each))}
+    waiting = [process for rank in ranks if (process := case.ranks[rank].process) is not None]
+    sockets = (file for process in waiting for file in process.blocking_files if file.target.startswith(_TCP))
+    return any(own.isdisjoint(file.peers) for file in sockets)
+
+
+def _child_works(case: Case) -> bool:
+    """True if a child of a rank is at work, which may bring what is waited for."""
+    below = (child for each in case.ranks.values() if each.process is not None for child in descendants(each.process))
+    return any(child.role != "dataloader-worker" and is_moving(child) for child in below)

@@ -90,14 +90,18 @@ def seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 
 
 def nobody_acts(case: Case, waiting: tuple[int, ...]) -> bool:
-    """True if nobody seen may still end what these ranks wait for: it has no timeout, all other ranks wait for ranks or
-    have ended, and the program that started them does not move.
+    """True if nobody may still end what these ranks wait for: it has no timeout, all other ranks were seen and wait for
+    ranks or have ended, and the program that started them does not move.
 
     Examples: `lock.acquire(timeout=60)` → False; the others in all_reduce, and the launcher in join() → True.
     """
     processes = [process for rank in waiting if (process := case.ranks[rank].process) is not None]
     threads = [thread for process in processes if (thread := blocking_thread(process)) is not None]
-    if any(thread.wakes_in is not None for thread in threads) or set(free_ranks(case.activities)) - set(waiting):
+    if (
+        case.hidden
+        or any(thread.wakes_in is not None for thread in threads)
+        or set(free_ranks(case.activities)) - set(waiting)
+    ):
         return False
     return not any(is_moving(launcher) for _, launcher in case.job.launchers)
 

@@ -39,6 +39,7 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
         or _between_the_places(case, blame)
         or _past_that_line(case, waiting[0])
     )
+    strange = ", or the service there, which is no process of the job, does not answer" if blame.alternatives else ""
     everybody = len(waiting) + len(culprits) == len(case.seen)
     return Finding(
         _CODES[first.kind],
@@ -52,7 +53,7 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
                 ["nothing that was seen ends the wait at ", line_of(first.where), ", "],
                 "and all other ranks are in it" if everybody else ["and ", Ranks(waiting), " are in it"],
             ],
-            [Ranks(culprits), " left out a part of what is waited for there, or came past it another way"],
+            [Ranks(culprits), " left out a part of what is waited for there, or came past it another way", strange],
             decided,
         ),
         [

@@ -274,7 +274,8 @@ def _what_it_does(
     if known.code != "HD701":
         return [[Does(same, "is", "are"), " ", doing], *chain]
     how: Message = _how_it_failed(case, rank) if known is FAILED else "finished"
-    return [[Ranks(same), " ", how, " but cannot exit: ", joined(*chain) if chain else ["it is ", doing]]]
+    waits: Message = joined(*chain) if chain else ["it is " if len(same) == 1 else "they are ", doing]
+    return [[Ranks(same), " ", how, " but cannot exit: ", waits]]
 
 
 def _how_it_failed(case: Case, rank: int) -> Message:

@@ -34,22 +34,21 @@ def what_lets_on(sources: Sources, stack: Stack) -> list[Frame]:
     loop = polling_loop(here.tree, where.line) if here is not None and where is not None else None
     if loop is None or here is None or where is None:
         return []
-    asked = {
-        name for test in tests_of(loop) for name in _asked(sources, here.function, test, _MOST_STEPS) if _is_thing(name)
-    }
+    asked = {name for name in _asked(sources, here.function, tests_of(loop)) if _is_thing(name)}
+    polling = function_name(here.tree, where.line)
     found: dict[tuple[str, int], Frame] = {}
     for file, tree in sources.user_trees():
         for node in ast.walk(tree):
             line = getattr(node, "lineno", 0)
-            if not line or not asked.intersection(_changed(node)):
+            if not line or asked.isdisjoint(_changed(node)):
                 continue
             function = function_name(tree, line)
-            polled = (
-                file == where.file and holds(here.function, line) and function == function_name(here.tree, where.line)
-            )
-            if not (polled and holds(here.function, line)) and function not in names("makes_object"):
+            polled = file == where.file and holds(here.function, line) and function == polling
+            if not polled and function not in names("makes_object"):
                 found.setdefault((file, line), Frame(file, line, function))
-    return list(found.values()) if len(found) <= _MOST_LINES else []
+            if len(found) > _MOST_LINES:
+                return []
+    return list(found.values())
 
 
 def what_sets_keys(sources: Sources) -> list[Frame]:
@@ -79,22 +78,47 @@ def _is_thing(name: str) -> bool:
     return bool(name) and name != "self" and pattern("rank_word").search(name) is None
 
 
-def _asked(sources: Sources, function: ast.AST, node: ast.AST, steps: int) -> Iterator[str]:
-    """The names of the things that an expression asks: what methods are called on, what is given to functions, what has
+def _asked(sources: Sources, function: ast.AST, tests: list[ast.AST]) -> set[str]:
+    """The names of the things that expressions ask: what methods are called on, what is given to functions, what has
     items or a value; and those of what local names are set to, and of what functions of the program answer."""
-    called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name | ast.Attribute) and id(part) not in called:
-            yield last_name(part)
-        if isinstance(part, ast.Name) and steps:
-            for each in ast.walk(function):
-                if isinstance(each, ast.Assign) and any(last_name(target) == part.id for target in each.targets):
-                    yield from _asked(sources, function, each.value, steps - 1)
-        if isinstance(part, ast.Call) and steps:
-            bodies = sources.user_definitions(last_name(part.func))
-            for _, body in bodies if len(bodies) == 1 else ():
-                for answer in (n for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None):
-                    yield from _asked(sources, body, answer, steps - 1)
+    found: set[str] = set()
+    given: dict[ast.AST, dict[str, list[ast.expr]]] = {}
+    seen: set[tuple[ast.AST | None, str]] = set()
+    coming = [(function, test) for test in tests]
+    for _ in range(_MOST_STEPS + 1):
+        now, coming = coming, []
+        for around, node in now:
+            called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name | ast.Attribute) and id(part) not in called:
+                    found.add(last_name(part))
+                name = part.id if isinstance(part, ast.Name) else ""
+                if name and (around, name) not in seen:
+                    seen.add((around, name))
+                    if around not in given:
+                        given[around] = _given(around)
+                    coming += [(around, value) for value in given[around].get(name, ())]
+                called_name = last_name(part.func) if isinstance(part, ast.Call) else ""
+                if called_name and (None, called_name) not in seen:
+                    seen.add((None, called_name))
+                    coming += _answers(sources, called_name)
+    return found
+
+
+def _given(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """Name → what the function sets it to."""
+    found: dict[str, list[ast.expr]] = {}
+    for each in (node for node in ast.walk(function) if isinstance(node, ast.Assign)):
+        for target in each.targets:
+            found.setdefault(last_name(target), []).append(each.value)
+    return found
+
+
+def _answers(sources: Sources, function: str) -> list[tuple[ast.AST, ast.AST]]:
+    """(the only function of the program of that name, what it returns) for each of its answers."""
+    bodies = [body for _, body in sources.user_definitions(function)]
+    answers = (n for body in bodies if len(bodies) == 1 for n in ast.walk(body))
+    return [(bodies[0], n.value) for n in answers if isinstance(n, ast.Return) and n.value is not None]
 
 
 def _changed(node: ast.AST) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
@@ -31,13 +32,17 @@ class Holder:
 def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
     """What the `with` or the `.acquire()` at the line locks. Example: `with self.lock, open(p):` → {'self.lock'}."""
     tree = sources.function(where.file, where.line) if where is not None else None
-    if tree is None or where is None:
-        return frozenset()
+    return _wanted_at(tree, where.line) if tree is not None and where is not None else frozenset()
+
+
+@lru_cache(maxsize=4096)
+def _wanted_at(tree: ast.AST, line: int) -> frozenset[str]:
+    """The same of a line; kept, since many ranks are at one."""
     found: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.With) and node.lineno == where.line:
+        if isinstance(node, ast.With) and node.lineno == line:
             found.update(name for item in node.items for name in _locks_of(item.context_expr))
-        elif isinstance(node, ast.Call) and node.lineno == where.line:
+        elif isinstance(node, ast.Call) and node.lineno == line:
             found.add(_acquired(node))
     return frozenset(found - {""})
 
@@ -160,8 +165,12 @@ def polls_for_lock(stack: Stack, sources: Sources) -> bool:
     new."""
     where = next(iter(user_stack(stack)), None)
     tree = sources.function(where.file, where.line) if where is not None else None
-    words = (getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(tree)) if tree is not None else ()
-    return any(word in names("takes_file_lock") for word in words)
+    return tree is not None and not _words_in(tree).isdisjoint(names("takes_file_lock"))
+
+
+@lru_cache(maxsize=4096)
+def _words_in(tree: ast.AST) -> frozenset[str]:
+    return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree))
 
 
 def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.source.syntax import (
     enclosing_function,
     holds,
     last_name,
+    loops_of,
     names_in,
     target_text,
     text_of,
@@ -321,8 +322,7 @@ def asks_again(tree: ast.AST, line: int) -> bool:
 
     Example: the sleep in `while not marker.exists(): ⏎ time.sleep(1)`.
     """
-    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, line)]
-    inner = max(loops, key=lambda loop: loop.lineno, default=None)
+    inner = max((loop for loop in loops_of(tree) if holds(loop, line)), key=lambda loop: loop.lineno, default=None)
     if not isinstance(inner, ast.While):
         return False
     tests = [inner.test, *(node.test for node in ast.walk(inner) if isinstance(node, ast.If))]

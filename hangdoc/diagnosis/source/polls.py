@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, loops_of, text_of
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 3
@@ -109,8 +109,7 @@ def polls_for_file(sources: Sources, where: Frame) -> bool:
 
 def polling_loop(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
     """The innermost loop around the line."""
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor | ast.While) and holds(n, line)]
-    return max(loops, key=lambda node: node.lineno, default=None)
+    return max((loop for loop in loops_of(tree) if holds(loop, line)), key=lambda node: node.lineno, default=None)
 
 
 def calls_in_its_loop(sources: Sources, stack: Stack, called: Collection[str]) -> bool:

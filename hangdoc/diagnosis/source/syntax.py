@@ -30,6 +30,12 @@ def _definitions(tree: ast.AST) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef,
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+@lru_cache(maxsize=4096)
+def loops_of(tree: ast.AST) -> tuple[ast.For | ast.AsyncFor | ast.While, ...]:
+    """All loops of the tree, the outer ones first: each rank's line is asked for."""
+    return tuple(node for node in ast.walk(tree) if isinstance(node, LOOPS))
+
+
 def function_name(tree: ast.AST, line: int) -> str:
     """The name of the innermost function around the line; '<module>' outside of any."""
     return getattr(enclosing_function(tree, line), "name", "<module>")

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, last_name
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, last_name, loops_of
 from hangdoc.model.process import Frame, Process, Stack
 
 
@@ -57,7 +57,7 @@ def _places(frames: list[Frame]) -> list[tuple[str, str]]:
 
 def _bounded(tree: ast.AST, loop: Guard) -> ast.For | None:
     """The `for` at that line, if it goes over something that ends, and nothing in its body leaves it."""
-    node = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == loop.line), None)
+    node = next((n for n in loops_of(tree) if isinstance(n, ast.For) and n.lineno == loop.line), None)
     if node is None or (isinstance(node.iter, ast.Call) and last_name(node.iter.func) in names("never_ends")):
         return None
     return None if any(map(_leaves, node.body)) else node

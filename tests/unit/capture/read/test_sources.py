@@ -458,3 +458,9 @@ def test_functions_that_have_run_in_part_are_kept_though_no_stack_has_them(tmp_p
         RanCode(str(tmp_path / "missing.py"), "f", 1, called=True),
     ]
     assert [(text.function, text.first_line) for text in found.of_code(codes)] == [("path", 5), ("fit", 9)]
+
+
+@pytest.mark.parametrize("terms", [100, 500, 900])
+def test_an_expression_too_deep_to_be_written_again_is_hidden(terms: int) -> None:
+    text = f'x = f"sk-secret {{{"+".join(["b"] * terms)}}}"\ny = 1\n'
+    assert scrub(text).split("\n")[:2] == ['x = f"…"', "y = 1"]
