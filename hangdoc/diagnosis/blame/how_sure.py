@@ -8,7 +8,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of
 from hangdoc.diagnosis.source.loops import asks_again
-from hangdoc.diagnosis.state.process import blocking_thread, is_moving
+from hangdoc.diagnosis.state.process import blocking_thread, descendants, is_moving
 from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.diagnosis.state.unseen import all_on_this_host
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -110,6 +110,12 @@ def has_children(case: Case, rank: int) -> bool:
     """True if the rank has processes of its own that were looked at."""
     process = case.ranks[rank].process
     return process is not None and any(child.last is not None for child in process.children)
+
+
+def children_work(case: Case, rank: int) -> bool:
+    """True if a process below the rank works. One at rest may be no more than multiprocessing's resource tracker."""
+    process = case.ranks[rank].process
+    return process is not None and any(map(is_moving, descendants(process)))
 
 
 def at_one_line(case: Case, ranks: tuple[int, ...]) -> bool:

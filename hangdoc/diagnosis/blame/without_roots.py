@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.how_sure import (
-    has_children,
+    children_work,
     held_by_debugger,
     how_sure_of_the_end,
     nobody_acts,
@@ -84,7 +84,7 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     failed = tuple(sorted(rank for rank in case.ended if _failed(case.ranks[rank])))
     if failed and not any(case.activities[rank].moving for rank in left):
         sure = f"{seen_states(case, failed)}; the others wait, and no source shows for whom"
-        proved = nobody_acts(case, left) and not any(has_children(case, rank) for rank in left)
+        proved = nobody_acts(case, left) and not any(children_work(case, rank) for rank in left)
         return Blame(Gone(), failed, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
 
