@@ -6,6 +6,7 @@
 # culprits = [1]
 # lines = [41, 69, 71, 75, 77, 88]
 # branch = ["self.patience", "self.link.poll("]
+# watch = "--give-up-after 8"
 # source = "https://github.com/birdnet-team/birdnet/issues/73"
 # ///
 """Each rank reads recordings through a helper process; all helpers of the node decode into one shared slab, guarded by a lock."""
