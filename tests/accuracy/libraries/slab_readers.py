@@ -1,12 +1,11 @@
 # /// hangdoc
 # launch = "python"
-# requires = []
+# watch = "--give-up-after 8"
 # outcome = "hang"
 # causes_any = ["HD505", "HD504", "HD509", "HD507"]
 # culprits = [1]
 # lines = [41, 69, 71, 75, 77, 88]
 # branch = ["self.patience", "self.link.poll("]
-# watch = "--give-up-after 8"
 # source = "https://github.com/birdnet-team/birdnet/issues/73"
 # ///
 """Each rank reads recordings through a helper process; all helpers of the node decode into one shared slab, guarded by a lock."""

@@ -1,13 +1,12 @@
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 4"
-# requires = []
+# watch = "--give-up-after 8"
 # outcome = "hang"
 # causes_any = ["HD305", "HD701"]
 # culprits = [3]
 # culprits_any = [[0]]
 # lines = [56, 57, 58, 60, 64, 68, 94]
 # branch = ["self.owned"]
-# watch = "--give-up-after 8"
 # source = "https://github.com/google/orbax/issues/392"
 # ///
 """Trains with asynchronous sharded snapshots: every rank writes its part, the coordinator commits a manifest once all parts are there."""
