@@ -160,8 +160,8 @@ class _Folding:
             before = getattr(value, field.name)
             if isinstance(before, tuple) or dataclasses.is_dataclass(before):
                 changed[field.name] = self.fold(before)
-        if isinstance(value, Thread):
-            changed["python_id"] = self._threads.get(value.python_id or 0, value.python_id)
+        if isinstance(value, Thread) and value.python_id is not None:  # a native thread stays one
+            changed["python_id"] = self._threads.get(value.python_id, value.python_id)
         if isinstance(value, Process) and len(changed["looks"]) == 2:
             changed["looks"] = _without_same(*changed["looks"])
         made: Any = value

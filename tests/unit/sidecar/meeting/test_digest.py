@@ -85,7 +85,8 @@ def plain(rank: RankSnapshot) -> RankSnapshot:
             stack = -1 if entry.stack < 0 else int(found.stacks[entry.stack], 16)
             group = history.groups[called[int(entry.group)]]
             begun = int(entry.started_ns > 0)
-            entry = replace(entry, group=group, created_ns=0, started_ns=begun, op_id=0, stack=stack)
+            done = int(entry.completed_ns > 0)
+            entry = replace(entry, group=group, created_ns=0, started_ns=begun, completed_ns=done, op_id=0, stack=stack)
             told.append(entry if found.last or not entry.completed else without_arguments(entry))
     stacks = folding.digest.stacks
     groups = tuple(
