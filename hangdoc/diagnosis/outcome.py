@@ -9,7 +9,7 @@ from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
-from hangdoc.diagnosis.state.process import descendants, is_moving
+from hangdoc.diagnosis.state.process import helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Outcome
 from hangdoc.model.wording import name_duration
 
@@ -77,8 +77,7 @@ def _is_being_answered(case: Case, rank: int) -> bool:
     if chain is None or chain.last.rank == rank:
         return False
     process = chain.last.process
-    below = (child for child in descendants(process) if child.role != "dataloader-worker")
-    return is_moving(process) or any(map(is_moving, below))
+    return is_moving(process) or any(map(is_moving, helpers_below(process)))
 
 
 def _child_answers(case: Case) -> bool:
@@ -89,8 +88,8 @@ def _child_answers(case: Case) -> bool:
     working = {
         (each.host, child.pid)
         for each in case.ranks.values()
-        for child in (descendants(each.process) if each.process is not None else ())
-        if child.role != "dataloader-worker" and is_moving(child)
+        for child in (helpers_below(each.process) if each.process is not None else ())
+        if is_moving(child)
     }
     waiting = [case.ranks[r] for r in case.seen if case.activities[r].kind in (ActivityKind.PIPE, ActivityKind.IO)]
     awaited = {

@@ -29,20 +29,17 @@ def waits_for_device(looks: Sequence[ProcessState]) -> bool:
 
     Example: two looks, a second apart, at `print(loss.item())`, 0.99 s of CPU time, the GIL not held → True.
     """
-    if len(looks) < 2 or looks[0].main is None or looks[-1].main is None:
+    mains = [look.main for look in looks if look.main is not None and _runs_outside_python(look.main)]
+    if len(looks) < 2 or len(mains) < len(looks) or not _uses_device(looks[-1]):
         return False
-    if not uses_device(looks[-1]):
-        return False
-    first, last = looks[0].main, looks[-1].main
-    if not all(look.main is not None and _runs_outside_python(look.main) for look in looks):
-        return False
+    first, last = mains[0], mains[-1]
     if last.native_frames and not any(_WAITS.search(frame.function) for frame in last.native_frames):
         return False
     wake_ups = last.voluntary_switches - first.voluntary_switches
     return first.frames == last.frames and wake_ups <= WAKE_UPS_OF_A_WAIT
 
 
-def uses_device(look: ProcessState) -> bool:
+def _uses_device(look: ProcessState) -> bool:
     """True if the process has threads of a device's driver."""
     return any(thread.name.startswith(_DEVICE_THREADS) for thread in look.threads)
 

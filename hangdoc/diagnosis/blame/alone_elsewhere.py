@@ -22,7 +22,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.shared_values import tests_of
-from hangdoc.diagnosis.state.process import blocking_thread, descendants, is_moving
+from hangdoc.diagnosis.state.process import blocking_thread, descendants, helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
 from hangdoc.model.process import OpenFile, Process, Thread
 from hangdoc.model.wording import ranks_text
@@ -124,5 +124,5 @@ def _asks_a_stranger(case: Case, ranks: tuple[int, ...]) -> bool:
 
 def _child_works(case: Case) -> bool:
     """True if a child of a rank is at work, which may bring what is waited for."""
-    below = (child for each in case.ranks.values() if each.process is not None for child in descendants(each.process))
-    return any(child.role != "dataloader-worker" and is_moving(child) for child in below)
+    processes = (each.process for each in case.ranks.values() if each.process is not None)
+    return any(is_moving(child) for process in processes for child in helpers_below(process))

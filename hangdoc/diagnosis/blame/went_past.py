@@ -140,7 +140,7 @@ def _by_counters(
     past: dict[int, LeftBehind] = {}
     for rank in alone if len(alone) <= _MOST_ALONE else ():
         left = [each for each in ran_alone(case, ((rank,), tuple(r for r in everybody if r != rank))) if not each.side]
-        led = [each for each in left if _leads_past(case, each, lines, functions)]
+        led = [each for each in left if _skips(case, each.file, each.line, lines, functions)]
         if led:
             past[rank] = led[0]
     if len(past) != 1:
@@ -253,10 +253,6 @@ def is_of_rank(way: Condition) -> bool:
     except SyntaxError:  # `except OSError:`, and what was shortened
         return False
     return bool(tests) and all(is_rank_name(name) for test in tests for name in names_in(test))
-
-
-def _leads_past(case: Case, left: LeftBehind, lines: list[Frame], functions: set[str]) -> bool:
-    return _skips(case, left.file, left.line, lines, functions)
 
 
 def _skips(case: Case, file: str, line: int, lines: list[Frame], functions: set[str]) -> bool:

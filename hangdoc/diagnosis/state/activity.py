@@ -15,7 +15,15 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.endings import exit_text, origin
 from hangdoc.diagnosis.state.pipeline_schedule import peer_in_schedule
-from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
+from hangdoc.diagnosis.state.process import (
+    Wait,
+    at_rest,
+    blocking_thread,
+    descendants,
+    helpers_below,
+    is_moving,
+    kind_mark,
+)
 from hangdoc.model.device_waits import waits_for_device
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
@@ -70,8 +78,6 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     stack = thread.frames if thread else ()
     moving = is_moving(process, polls_device=polls_device)
     doing, token, peer = _what(rank, process, thread, program, moving, polls_device)
-    if polls_device and doing.kind == ActivityKind.COMPUTING:
-        doing, token = _on_device(program)
     kind = doing.kind
     working = _at_work_for(process, kind, stack)
     if doing.reason == WaitReason.TASK:  # its scheduler never rests
@@ -95,12 +101,12 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     return found if found.where is not None else replace(found, where=_line_of_main(rank, process, kind))
 
 
-def _on_device(program: RankProgram | None) -> tuple[Wait, Token | None]:
+def _on_device(program: RankProgram | None) -> _Doing:
     """The wait of a rank for its device: in the first call there that has not completed, where a journal shows it."""
     call = pending_call(program, ())
     if call is None:
-        return Wait(ActivityKind.IN_COLLECTIVE, _DEVICE, WaitReason.UNNAMED), None
-    return Wait(ActivityKind.IN_COLLECTIVE, call_text(call, program)), call
+        return Wait(ActivityKind.IN_COLLECTIVE, _DEVICE, WaitReason.UNNAMED), None, None
+    return Wait(ActivityKind.IN_COLLECTIVE, call_text(call, program)), call, None
 
 
 def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Process]:
@@ -111,9 +117,7 @@ def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Pro
         kind == ActivityKind.LOCK
         and (any(f.file.endswith(names("future_file")) for f in below_user(stack)) or _a_thread_awaits_one(process))
     )
-    if not awaited:
-        return []
-    return [child for child in descendants(process) if child.role != "dataloader-worker"]
+    return helpers_below(process) if awaited else []
 
 
 def _a_thread_awaits_one(process: Process) -> bool:
@@ -237,6 +241,8 @@ def _what(
     if found is not None:
         return found
     rest = at_rest(process, thread, stack)
+    if polls_device and rest.kind == ActivityKind.COMPUTING:
+        return _on_device(program)
     waits = rest.kind in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) and thread is not None and thread.state == "S"
     if pending is not None and waits and not _of_another(pending, process, thread):
         return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None

@@ -109,6 +109,11 @@ def descendants(process: Process) -> list[Process]:
     return found
 
 
+def helpers_below(process: Process) -> list[Process]:
+    """The processes below this one that may do what it waits for: a DataLoader's worker only prefetches."""
+    return [child for child in descendants(process) if child.role != "dataloader-worker"]
+
+
 _LEFT_TO_OTHER_THREADS = frozenset({ActivityKind.LOCK, ActivityKind.SHUTTING_DOWN, ActivityKind.EVENT_LOOP})
 """What the main thread does while another thread may do the rank's work."""
 
