@@ -16,6 +16,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import remote_function, task_function
+from hangdoc.diagnosis.source.device_calls import call_behind
 from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
@@ -131,6 +132,7 @@ class Case:
         absent = [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT]
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
+        found = {rank: self._behind_a_call(a) for rank, a in found.items()}
         found = {rank: self._in_its_message(self._in_remote_call(self._polling(a))) for rank, a in found.items()}
         found = with_store_waits(found, self.sources)
         found = {r: replace(a, moving=True) if self.going_round(a) is not None else a for r, a in found.items()}
@@ -195,6 +197,12 @@ class Case:
         if not awake or not calls_in_its_loop(self.sources, activity.stack, names("sleeps")):
             return activity
         return replace(activity, kind=ActivityKind.SLEEPING, text=SLEEPS)
+
+    def _behind_a_call(self, activity: Activity) -> Activity:
+        """``activity``; of a rank that waits for its device, in the call last issued before its line."""
+        unnamed = activity.kind == ActivityKind.IN_COLLECTIVE and activity.reason == WaitReason.UNNAMED
+        op = call_behind(self.sources, activity.stack) if unnamed else ""
+        return replace(activity, text=f"{op}, on its device", op=op, reason=None) if op else activity
 
     def _in_remote_call(self, activity: Activity) -> Activity:
         """``activity``; as a remote call, if it is a native wait at a line that waits for a function on another

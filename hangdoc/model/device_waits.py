@@ -15,11 +15,20 @@ from hangdoc.model.process import ProcessState, Thread
 _DEVICE_THREADS = ("cuda",)
 """Beginnings of the names of threads that a process has while it uses a device: cuda-EvtHandlr, cuda00001400006
 (driver 580)."""
-_WAITS = re.compile(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)?(?:Synchronize|Memcpy)|_cuda\b|c10::(?:cuda|hip)::")
-"""Native functions of such a wait (torch 1.12 to 2.7 in public stacks: pytorch issue 95944, returnn issue 1811)."""
+_WAITS = re.compile(
+    r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)?(?:Synchronize|Memcpy|Launch)|_cuda\b|c10::(?:cuda|hip)::"
+)
+"""Native functions of such a wait: cuStreamSynchronize below item(), cuCtxSynchronize_v2 below
+torch.cuda.synchronize(), cuMemcpyDtoHAsync_v2 below numpy(), cuLaunchKernel where the queue of launches is full (torch
+2.11, driver 580; torch 1.12 to 2.7 in public stacks: pytorch issue 95944, returnn issue 1811)."""
 WAKE_UPS_OF_A_WAIT = 2
 """How often the main thread may have gone to sleep between the looks, other tools that stop it counted; chosen by
 hand. backward() alone puts it to sleep once in each step."""
+STEP_SECONDS = 12.0
+"""Looks so far apart see a wait, however often it woke up: whoever took them has made sure that it slept in two moments
+at most (``capture.read.device_patience``), as where another process frees its device's memory. Longer than most steps
+take, and than any between two points at which a rank sleeps or comes to another line. Hosts have 30 s to answer.
+Judgement."""
 
 
 def waits_for_device(looks: Sequence[ProcessState]) -> bool:
@@ -36,7 +45,8 @@ def waits_for_device(looks: Sequence[ProcessState]) -> bool:
     if last.native_frames and not any(_WAITS.search(frame.function) for frame in last.native_frames):
         return False
     wake_ups = last.voluntary_switches - first.voluntary_switches
-    return first.frames == last.frames and wake_ups <= WAKE_UPS_OF_A_WAIT
+    seldom = wake_ups <= WAKE_UPS_OF_A_WAIT or looks[-1].at - looks[0].at >= STEP_SECONDS
+    return first.frames == last.frames and seldom
 
 
 def _uses_device(look: ProcessState) -> bool:

@@ -73,3 +73,9 @@ def is_met_by_all(name: str) -> bool:
     """True if the operation ends on no rank before every rank has begun it: 'barrier', 'all_reduce', not 'send'."""
     found = operation(name)
     return name in _known() and not found.rooted and not found.message
+
+
+@lru_cache(maxsize=1)
+def names_met_by_all() -> tuple[str, ...]:
+    """The functions that a user calls for such an operation."""
+    return tuple(name for name, found in _known().items() if found.explicit and is_met_by_all(name))

@@ -223,6 +223,8 @@ class Reader:
         self.closed_calls: set[tuple[str, int]] = set()
         self._batches: dict[tuple[str, int, int], int] = {}
         self._taken: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._from_start: bool | None = None
         self._table = table
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
@@ -252,6 +254,8 @@ class Reader:
 
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
         """Read one entry. ``closed``: the entry after it had completed and was left out of the dump."""
+        if self._from_start is None:
+            self._from_start = _forgotten([entry]) == 0
         name = self.group_of(entry)
         op, peer = self._operation(entry["profiling_name"])
         common = self._common(entry) | {"group": name, "op": op}
@@ -260,9 +264,12 @@ class Reader:
         is_message = entry.get("is_p2p") is True
         ends_batch = op == "coalesced" and numbers in self._batches
         if is_message or op in _POINT_TO_POINT or ends_batch:
-            if ends_batch and not is_message:
-                # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
+            if ends_batch and not is_message and number > self._last.get(name, 0 if self._from_start else number):
+                # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it: its
+                # entries have that number. Later ones (2.11, NCCL 2.28) have that of the collective before the batch.
                 self._taken[name] = self._taken.get(name, 0) + 1
+            if ends_batch:
+                self._last[name] = number
             batch = self._batch(numbers, closed=closed)
             shapes = entry.get("output_sizes" if op == "recv" else "input_sizes")
             self.point_to_points.append(
@@ -275,6 +282,7 @@ class Reader:
                 )
             )
             return
+        self._last[name] = number
         sequence = number - self._taken.get(name, 0)
         if closed:
             self.closed_calls.add((name, sequence))

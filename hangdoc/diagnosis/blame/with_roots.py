@@ -35,6 +35,7 @@ from hangdoc.diagnosis.explanation import (
     HeldUpUnseen,
     OutsideWait,
 )
+from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import COMMUNICATING, MESSAGES, Confidence, WaitReason
@@ -48,7 +49,12 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     if not gone:
         return None
     how = Confidence.LIKELY if ended_in_order(case, gone) else how_sure_of_the_end(case, gone)
-    return Blame(Gone(), gone, proved=not held_by_debugger(case, gone), confidence=how, sure=seen_states(case, gone))
+    proved, sure = not held_by_debugger(case, gone), seen_states(case, gone)
+    left = tuple(sorted(set(case.activities) - set(gone)))
+    if not case.has_history and len(left) < len(gone) and all(ended_well(case.ranks[rank]) for rank in gone):
+        sure = f"{sure}; most ranks have ended well, so the others may have made a call too many"
+        return Blame(Gone(), gone, (left,), proved=proved, sure=sure)
+    return Blame(Gone(), gone, proved=proved, confidence=how, sure=sure)
 
 
 def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:

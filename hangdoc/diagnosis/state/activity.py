@@ -243,6 +243,8 @@ def _what(
     rest = at_rest(process, thread, stack)
     if polls_device and rest.kind == ActivityKind.COMPUTING:
         return _on_device(program)
+    if pending is not None and rest.reason == WaitReason.DESTROY_GROUP and program and program.recording.runs_ahead:
+        return _on_device(program)  # it shuts down once its device has done what is under way
     waits = rest.kind in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) and thread is not None and thread.state == "S"
     if pending is not None and waits and not _of_another(pending, process, thread):
         return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None

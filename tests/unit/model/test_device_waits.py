@@ -56,6 +56,12 @@ def test_a_rank_that_slept_in_between_goes_on() -> None:
     assert not waits_for_device(looks(thread(), slept))
 
 
+def test_a_rank_that_was_watched_through_a_whole_step_waits_though_it_woke_up_at_one_moment() -> None:
+    first, second = looks(thread(), replace(thread(), voluntary_switches=4))
+    assert not waits_for_device((first, second))
+    assert waits_for_device((first, replace(second, at=first.at + 13.0)))
+
+
 @pytest.mark.parametrize(
     ("function", "polls"),
     [

@@ -53,7 +53,7 @@ def seen(pid: int) -> Look:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("polling", [10**9], indirect=True)
 def test_a_process_that_polls_on_is_looked_at_for_longer(polling: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_patience, "_STEP_SECONDS", 2.0)
+    monkeypatch.setattr(device_patience, "STEP_SECONDS", 2.0)
     first = seen(polling)
     time.sleep(0.5)
     second = seen(polling)
@@ -74,7 +74,7 @@ def test_one_that_sleeps_between_its_waits_ends_the_patience(polling: int) -> No
             break
     began = time.monotonic()
     assert device_patience.outlast_a_step(first.states, second.states, [polling])
-    assert time.monotonic() - began < device_patience._STEP_SECONDS
+    assert time.monotonic() - began < device_patience.STEP_SECONDS
     assert not waits_for_device((first.states[polling], seen(polling).states[polling]))
 
 

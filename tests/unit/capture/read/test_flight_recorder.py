@@ -340,3 +340,20 @@ def test_notes_that_are_not_whole_are_none(tmp_path: Path) -> None:
     found = read_bye(path)
     assert found is not None
     assert (found.at, found.exception, found.stack) == (2.0, "ValueError", (Frame("/job/a.py", 3, "f"),))
+
+
+@pytest.mark.parametrize(("numbers", "barrier"), [((1, 1), 2), ((2, 3), 4)])
+def test_a_batch_of_messages_may_take_a_number_of_the_collectives(numbers: tuple[int, int], barrier: int) -> None:
+    """torch 2.11 gives its entries the number of the collective before it, torch 2.5 one of its own."""
+    message = {"state": "completed", "is_p2p": True, "profiling_name": "nccl:send 0->1"}
+    closes = {"state": "completed", "profiling_name": "nccl:coalesced"}
+    entries = [entry(1, state="completed", profiling_name="nccl:all_reduce")]
+    for batch, number in enumerate(numbers, 1):
+        entries += [
+            entry(number, p2p_seq_id=batch, **message),
+            entry(number, p2p_seq_id=batch, **closes),
+        ]
+    entries.append(entry(barrier, state="scheduled", retired=False, profiling_name="nccl:all_reduce_barrier"))
+    found = read(dump(*entries))
+    assert [(call.op, call.sequence) for call in found.calls] == [("all_reduce", 1), ("barrier", 2)]
+    assert [each.op for each in found.point_to_points] == ["send", "send"]
