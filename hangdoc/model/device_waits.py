@@ -25,10 +25,9 @@ WAKE_UPS_OF_A_WAIT = 2
 """How often the main thread may have gone to sleep between the looks, other tools that stop it counted; chosen by
 hand. backward() alone puts it to sleep once in each step."""
 STEP_SECONDS = 12.0
-"""Looks so far apart see a wait, however often it woke up: whoever took them has made sure that it slept in two moments
-at most (``capture.read.device_patience``), as where another process frees its device's memory. Longer than most steps
-take, and than any between two points at which a rank sleeps or comes to another line. Hosts have 30 s to answer.
-Judgement."""
+"""Looks so far apart see a wait, however often it woke up: whoever took them has made sure that it did not sleep
+(``capture.read.device_patience``). Longer than most steps take, and than any between two points at which a rank sleeps
+or comes to another line. Hosts have 30 s to answer. Judgement."""
 
 
 def waits_for_device(looks: Sequence[ProcessState]) -> bool:

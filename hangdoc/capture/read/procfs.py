@@ -123,6 +123,14 @@ def pulse(pid: int) -> Pulse | None:
     return Pulse(found.state, found.cpu, _status_number(status, b"voluntary_ctxt_switches"))
 
 
+def awake(pid: int) -> float | None:
+    """Seconds for which the main thread has run or been ready to run, in nanoseconds where the kernel counts them
+    (CONFIG_SCHED_INFO); else None."""
+    words = (read_bytes(f"/proc/{pid}/task/{pid}/schedstat", 256) or b"").split()
+    known = len(words) == 3 and all(word.isdigit() for word in words)
+    return (int(words[0]) + int(words[1])) / 1e9 if known and int(words[0]) else None
+
+
 def table() -> dict[int, Stat]:
     """Every process of the machine that /proc shows, by pid, in one pass (some 15 µs each)."""
     found: dict[int, Stat] = {}

@@ -88,3 +88,29 @@ def test_a_process_that_sleeps_is_not_waited_for() -> None:
             assert not device_patience.outlast_a_step(look.states, seen(it.pid).states, [it.pid])
         finally:
             it.kill()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("polling", [10**9], indirect=True)
+def test_the_time_awake_of_one_that_polls_is_all_its_time(polling: int) -> None:
+    before, began = procfs.awake(polling), time.monotonic()
+    if before is None:
+        pytest.skip("this kernel does not count it")
+    time.sleep(1.0)
+    now, wall = procfs.awake(polling), time.monotonic() - began
+    assert now is not None
+    assert abs(now - before - wall) < 0.5 * wall
+
+
+def test_the_time_awake_of_one_that_sleeps_stands_still() -> None:
+    with subprocess.Popen(["sleep", "60"]) as it:
+        try:
+            time.sleep(0.3)
+            before = procfs.awake(it.pid)
+            time.sleep(0.5)
+            now = procfs.awake(it.pid)
+        finally:
+            it.kill()
+    if before is None or now is None:
+        pytest.skip("this kernel does not count it")
+    assert now - before < 0.05
