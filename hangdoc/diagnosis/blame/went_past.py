@@ -31,7 +31,7 @@ from hangdoc.diagnosis.source.lets_on import (
     what_sets_keys,
 )
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import polling_loop
+from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.syntax import last_name, names_in
 from hangdoc.diagnosis.state.activity import waits_for_a_key
@@ -87,7 +87,8 @@ def went_past(case: Case) -> Blame[WentPast] | None:
     functions = functions_that_let_on(case.sources, lines)
     found = _by_lost_thread(case, waiting, lines, functions) or _by_counters(case, waiting, lines, functions)
     found = found or _by_output(case, waiting, lines, functions) or _by_counts(case, waiting, lines, functions)
-    return found or _by_place(case, waiting, others, lines, functions)
+    found = found or _by_place(case, waiting, others, lines, functions)
+    return found or _by_makers(case, waiting, others, lines, functions)
 
 
 def _waits_for_ranks(case: Case, rank: int) -> bool:
@@ -113,7 +114,10 @@ def _one_of_each(case: Case, waiting: tuple[int, ...]) -> list[int]:
 
 def _lets_on(case: Case, rank: int) -> list[Frame]:
     activity = case.activities[rank]
-    return what_sets_keys(case.sources) if waits_for_a_key(activity) else what_lets_on(case.sources, activity.stack)
+    if waits_for_a_key(activity):
+        return what_sets_keys(case.sources)
+    ending = what_ends_polling(case.sources, activity.stack)
+    return what_lets_on(case.sources, activity.stack) or ([ending.at] if ending is not None else [])
 
 
 def _by_lost_thread(
@@ -233,6 +237,25 @@ def _by_place(
     if len(inside) < _MANY and all(waits_for_a_key(case.activities[rank]) for rank in waiting):
         return replace(found, alternatives=(inside,), confidence=Confidence.POSSIBLE)
     return found
+
+
+def _by_makers(
+    case: Case, waiting: tuple[int, ...], others: tuple[int, ...], lines: list[Frame], functions: set[str]
+) -> Blame[WentPast] | None:
+    """The blame of the only rank that has ever come to such a line, and waits elsewhere now for those that ask.
+
+    Example: rank 2 polls for the file of epoch 3, rank 0 alone has run the line of publish() that makes those of the
+    epochs before, and `if loss < self.best:` leads past it → rank 0.
+    """
+    came = {rank: [case.ran.for_sure(rank, each.file, each.line) for each in lines] for rank in sorted(case.activities)}
+    if any(each is None for answers in came.values() for each in answers):
+        return None
+    makers = tuple(rank for rank, answers in came.items() if any(answers))
+    ways = _ways(case, lines, functions) if len(makers) == 1 and makers[0] in others else ()
+    if not ways or not case.graph.on(makers[0]) & set(waiting):
+        return None
+    sure = f"{ranks_text(makers)} alone has ever come to the line that lets the others go on"
+    return _blame(case, WentPast(waiting, tuple(lines), ways=ways), makers, sure)
 
 
 def _blame(case: Case, found: WentPast, ranks: tuple[int, ...], sure: str) -> Blame[WentPast]:

@@ -154,7 +154,9 @@ def _meant(sources: Sources, asks: list[_Asked], calls: list[UserCall]) -> Frame
     wanted = {name for _, whole, function in asks for name in _parts(sources, whole, function)}
     shared = {at: len(wanted & parts) for at, parts in places.items()}
     best = [at for at, count in shared.items() if count and count == max(shared.values())]
-    return next((one[0] for one in (list(places), marks, best) if len(one) == 1), None)
+    functions = {(at.file, at.function) for at in best}
+    last = [max(best, key=lambda at: at.line or 0)] if len(functions) == 1 else []
+    return next((one[0] for one in (list(places), marks, best, last) if len(one) == 1), None)
 
 
 def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = _MOST_STEPS) -> set[str]:
