@@ -51,10 +51,11 @@ def odd_past(case: Case) -> Blame[OddPast] | None:
 
 
 def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[LeftBehind]:
-    """The conditions by which that rank alone has left a function or a round of a loop."""
+    """The conditions by which that rank alone has left a function or a round of a loop, and the handlers that it alone
+    was in."""
     sides = (rank,), tuple(each for each in ranks if each != rank)
     found: dict[tuple[str, int], LeftBehind] = {}
     for left in (*left_behind(case, sides), *ran_alone(case, sides)):
-        if left.side == 0 and left.leads_out:
+        if left.side == 0 and (left.leads_out or left.guard.kind == "try"):
             found.setdefault((left.file, left.guard.line), left)
     return list(found.values())

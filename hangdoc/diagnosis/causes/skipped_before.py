@@ -6,14 +6,25 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.left_traces import told
+from hangdoc.diagnosis.causes.left_traces import left_by, told
 from hangdoc.diagnosis.causes.phrases import at, cited
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.source.queries import raises_under
-from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import (
+    Does,
+    Joined,
+    Message,
+    Place,
+    Ranks,
+    Values,
+    Verb,
+    conditions_in,
+    joined,
+    sentence,
+)
 
 
 @cause("HD101", "HD102", "HD103", "HD109", explains=SkippedRound, order=305)
@@ -52,8 +63,10 @@ def skipped_in_a_round(case: Case, blame: Blame[SkippedRound]) -> Finding:
 
 
 def _less_often(case: Case, blame: Blame[SkippedRound]) -> Finding:
-    """HD102: the culprits came to a later round of the loop with as many calls, and nothing else tells them apart."""
+    """HD102: the culprits came to a later round of the loop with as many calls, and nothing on the way to the call
+    tells them apart."""
     found, culprits, others = blame.found, blame.culprits, others_of(case, blame)
+    traces = left_by(case, culprits, others)
     shown: list[Message] = [[f"{name} = ", Values(values, " | ")] for name, values in found.shown.items()]
     return Finding(
         "HD102",
@@ -69,10 +82,11 @@ def _less_often(case: Case, blame: Blame[SkippedRound]) -> Finding:
         joined(
             ["they are in different rounds of ", found.loop, " (", Joined(shown), ")"],
             [Ranks(culprits), " came there with fewer calls: an earlier round left one out, or ended early"],
+            traces,
         ),
         "make the call equally often in each round on every rank",
-        "which condition left it out was not seen",
-        found.loop,
+        "that this condition left it out is not seen" if traces else "which condition left it out was not seen",
+        next(conditions_in(traces), found.loop),
     )
 
 
