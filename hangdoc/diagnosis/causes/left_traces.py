@@ -86,9 +86,10 @@ def with_traces(
 
 
 def _is_open(branch: Branch, cited: Iterable[Condition]) -> bool:
-    """True for a loop of which nothing that is cited says why it ended."""
+    """True for a loop of which no condition that is told says why it ended; what a function returns is none."""
     own = branch.file, branch.line
-    return branch.kind == "loop" and not branch.answers and all((each.file, each.line) == own for each in cited)
+    decided = any(not each.condition.startswith(("return ", "yield ")) for each in branch.answers)
+    return branch.kind == "loop" and not decided and all((each.file, each.line) == own for each in cited)
 
 
 def _roots(sources: Sources, left: list[LeftBehind]) -> list[LeftBehind]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import names, pattern
@@ -50,6 +51,26 @@ def items_of_value(sources: Sources, file: str, here: ast.AST, value: ast.expr) 
     """The same for what the value holds, or counts, which stands in the function ``here``: `len(devices)`."""
     found = dict.fromkeys(_Search(sources).of_value(file, here, value, _MOST_STEPS))
     return list(found) if len(found) <= _MOST else []
+
+
+def items_counted(sources: Sources, file: str, line: int) -> list[Answer]:
+    """The same for what the condition at that line asks the length of, or whether it holds anything at all.
+
+    Example: `if len(memory) < WARMUP:`, and `if not reward: ⏎ return ⏎ self.items.append(reward)` in the class of which
+    memory is one → that `if`.
+    """
+    tree = sources.function(file, line)
+    test = test_at(tree, line) if tree is not None else None
+    if tree is None or test is None:
+        return []
+    here = enclosing_function(tree, line)
+    test = test.operand if isinstance(test, ast.UnaryOp) else test
+    asked = [n.args[0] for n in ast.walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len" and n.args]
+    asked += [test] if isinstance(test, ast.Name | ast.Attribute) else []
+    own = {Condition(guard.condition, file, guard.line) for guard in guards(tree, line)}
+    found = {text_of(each): [c for c in items_of_value(sources, file, here, each) if c not in own] for each in asked}
+    name = getattr(here, "name", "")
+    return [Answer(name, tuple(each), subject=of, how="is filled depending on") for of, each in found.items() if each]
 
 
 @dataclass(slots=True)
@@ -206,8 +227,9 @@ class _Search:
     def _around(self, file: str, tree: ast.AST, node: ast.stmt | ast.YieldFrom, name: str) -> Iterator[Condition]:
         """The innermost condition, or handler that goes on, around a statement."""
         around = [g for g in guards(tree, node.lineno) if g.kind in (*CONDITIONS, "loop")]
-        around = [g for g in around if g.kind != "return" or any(o.kind == "loop" for o in around)]
         here = enclosing_function(tree, node.lineno)
+        by_call = bool(name) and isinstance(tree, ast.ClassDef) and getattr(here, "name", "") != "__init__"
+        around = [g for g in around if g.kind != "return" or by_call or any(o.kind == "loop" for o in around)]
         telling = (g for g in reversed(around) if g.kind != "loop" and _tells(tree, g, name) and not is_full(here, g))
         inner = next(telling, None)
         if inner is not None:
