@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.dropped_work import DroppedWork
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
+from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
@@ -78,7 +79,7 @@ def code_excerpts(
 def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:
     point = blame.diverged.branch_point if blame.diverged is not None else None
     branch = divergence.branch if divergence is not None else None
-    if isinstance(blame.found, SkippedRound) and branch is not None:
+    if isinstance(blame.found, SkippedRound | OddPast) and branch is not None:
         yield _Note(branch.file, branch.line, "", condition=branch.condition.removesuffix(":").removeprefix("if "))
     if blame.diverged is None or point is None:
         return

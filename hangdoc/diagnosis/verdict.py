@@ -219,7 +219,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
     branch = sides.branch if sides is not None else None
     answered = answers_to_conditions(case, named.why, branch, by_rank=by_rank)
-    sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts))
+    sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     return Diagnosis(
         outcome=outcome,

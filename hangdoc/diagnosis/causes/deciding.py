@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered, unordered_at
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.executions import is_inside
+from hangdoc.diagnosis.condition.loops.held import items_counted
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -268,6 +269,7 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None, *, by_rank
     seen = {name: [each for each in known if each.name == name] for name in {each.name for each in known}}
     alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
     found = with_settings(case.sources, file, line, found, alike.__contains__, by_rank=by_rank)
+    found = found or items_counted(case.sources, file, line)
     unordered = unordered_at(case.sources, file, line)
     if unordered is None:
         return found

@@ -30,9 +30,9 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Joined, Message
+from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Traceback
 from hangdoc.model.told_errors import ended_thread
@@ -53,9 +53,10 @@ _MOST_TESTS = 2
 """Tests of what an exception was raised for; more of them are no reason any more. Chosen by hand."""
 
 
-def ended_helper(case: Case, ranks: tuple[int, ...]) -> Message:
+def ended_helper(case: Case, ranks: tuple[int, ...], *, undecided: bool = False) -> Message:
     """'by the output, pump() ended with TypeError at load.py:12; gain_of() is decided by `if "gain" in sample:`
-    (load.py:4)'; '' where no output tells of what the first of the ranks has lost, or nothing decided about it."""
+    (load.py:4)'; '' where no output tells of what the first of the ranks has lost, or nothing decided about it.
+    ``undecided``: then the statement is told that raised: 'ended with KeyError at `return self.vocab[word]`'."""
     rank = ranks[0]
     if case.activities[rank].kind not in ENDED_BY_OTHERS:
         return ""
@@ -68,7 +69,20 @@ def ended_helper(case: Case, ranks: tuple[int, ...]) -> Message:
     deciding = _what_decided(case, rank, way)
     began = plain(way[-1].function).rpartition(".")[2]
     error = told[-1].error.partition(":")[0].rpartition(".")[2]
-    return [f"by the output, {began}() ended with {error} at ", line_of(way[0]), deciding] if deciding else ""
+    ended = f"by the output, {began}() ended with {error} at "
+    raising = _statement(case.sources, way[0]) if undecided else None
+    if not deciding and raising is not None:
+        return [ended, raising]
+    return [ended, line_of(way[0]), deciding] if deciding else ""
+
+
+def _statement(sources: Sources, at: Frame) -> Condition | None:
+    """The plain statement at the line: what it asked for was not there."""
+    tree = sources.function(at.file, at.line)
+    plain_ones = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr | ast.Assert | ast.Raise
+    nodes = (n for n in ast.walk(tree) if isinstance(n, plain_ones)) if tree is not None else iter(())
+    found = next((node for node in nodes if holds(node, at.line)), None)
+    return Condition(text_of(found), at.file, at.line) if found is not None else None
 
 
 def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
@@ -149,7 +163,7 @@ def _given(sources: Sources, at: Frame) -> list[Answer]:
             continue
         asked = [node.value, node.slice] if isinstance(node, ast.Subscript) else [node.value]
         for each in asked:
-            if isinstance(each, ast.Name | ast.Call):
+            if isinstance(each, ast.Name | ast.Call) or (isinstance(each, ast.Attribute) and each is node.value):
                 found |= dict.fromkeys(set_by(sources, here, each, by_rank=False))
     tests = {test for answer in found for test in answer.tests}
     return list(found) if 0 < len(tests) <= _MOST_TESTS else []

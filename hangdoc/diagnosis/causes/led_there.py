@@ -65,6 +65,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             ended_helper(case, culprits)
             or what_would_end_it(case, culprits[0], found.chain)
             or left_by_culprits(case, blame)
+            or ended_helper(case, culprits, undecided=True)
         )
     if isinstance(found, WaitCycle) and found.lock_holders:
         return (
@@ -93,7 +94,9 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
         or _made_under(case, blame)
         or _ends_itself(case, culprits[0])
     )
-    return joined(told, found_there)
+    if any(conditions_in(found_there)):
+        return joined(told, found_there)
+    return joined(ended_helper(case, culprits, undecided=True), told, found_there)
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:

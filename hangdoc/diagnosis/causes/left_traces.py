@@ -33,14 +33,20 @@ Chosen by hand."""
 
 
 def with_traces(
-    case: Case, blame: Blame[Explanation], found: Divergence | None, *, doubted: bool = False
+    case: Case,
+    blame: Blame[Explanation],
+    found: Divergence | None,
+    *,
+    doubted: bool = False,
+    cited: Iterable[Condition] = (),
 ) -> tuple[Divergence | None, Message, str]:
     """The divergence with the conditions that left something behind on one side alone; how these are told; and what
     there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
     Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
     suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call. What only
-    the counters show is told where the condition is not known, or ``doubted``.
+    the counters show is told where the condition is not known, or ``doubted``, or is a loop of which nothing is known
+    that ended it: no other condition is among those that are ``cited``.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
@@ -55,7 +61,8 @@ def with_traces(
     words = _with_asked(case.sources, own)
     linked = [each for each in left if _is_linked(each, own, words)]
     traces = [each for each in left if each.name]
-    ran = [each for each in left if not each.name and each.leads_out] if branch is None or doubted else []
+    open_loop = branch is not None and _is_open(branch, cited)
+    ran = [each for each in left if not each.name and each.leads_out] if branch is None or doubted or open_loop else []
     leaving = [each for each in traces if each.jumps or each.guard.kind == "try"]
     if branch is None or _is_apart(case, blame):
         left = linked or [*leaving, *ran] or traces
@@ -74,7 +81,15 @@ def with_traces(
     by += decided_by(asked)
     said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
     clauses = Joined([*(told(each, sides) for each in left), *said])
-    return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if linked else DOUBT
+    known_end = linked or (open_loop and all(each in ran for each in left))  # the loop itself is seen to have ended
+    return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if known_end else DOUBT
+
+
+def _is_open(branch: Branch, cited: Iterable[Condition]) -> bool:
+    """True for a loop of which no condition that is told says why it ended; what a function returns is none."""
+    own = branch.file, branch.line
+    decided = any(not each.condition.startswith(("return ", "yield ")) for each in branch.answers)
+    return branch.kind == "loop" and not decided and all((each.file, each.line) == own for each in cited)
 
 
 def _roots(sources: Sources, left: list[LeftBehind]) -> list[LeftBehind]:

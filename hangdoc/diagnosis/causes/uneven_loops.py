@@ -93,6 +93,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
     if counting is None and held:
         dropped, doubt = held, doubt or _ITS_ROUNDS
+    if len(dropped) > 1:
+        doubt = doubt or _SEVERAL_FILTERS
     if not (doubt or out or dropped) and item_bound(loop.guard.condition) is not None:
         doubt = _BOUND_OR_ITEMS
     return Finding(
@@ -143,6 +145,7 @@ _SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not s
 _BOUND_OR_ITEMS = "whether its bound ended the loop, or what it goes over, was not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
+_SEVERAL_FILTERS = "which of the conditions left the items out was not seen"
 _ITS_FILTER = "which items were left out on each rank was not seen"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 

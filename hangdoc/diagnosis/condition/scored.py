@@ -18,6 +18,7 @@ from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
+from hangdoc.diagnosis.source.set_meanwhile import is_set_meanwhile
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.type_tests import asks_only_for_types
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
@@ -97,8 +98,11 @@ def tests_item(sources: Sources, guard: Guard, file: str) -> bool:
 def _name_differs(
     sources: Sources, values: Values, guard: Guard, frame: Frame, name: str, ranks: SideRanks
 ) -> bool | None:
-    """Whether the value of ``name`` that the guard tested differs between the sides; None where that was not seen."""
+    """Whether the value of ``name`` that the guard tested differs between the sides; None where that was not seen, as
+    of a flag that a thread may have set since."""
     differs = sides_differ(values.of(frame.file, frame.function, name), ranks)
+    if differs is False and is_set_meanwhile(sources, name):
+        return None
     if not differs:
         return differs
     return sides_differ(values.tested(sources, frame.file, frame.function, guard, name), ranks)

@@ -303,3 +303,11 @@ def first_assigned_value(tree: ast.AST, line: int) -> str:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
             return text_of(node)
     return ""
+
+
+def raises_under(tree: ast.AST, line: int) -> bool:
+    """True if the suite of the `if` at that line raises by itself: `if free < need: ⏎ raise OSError(28)`."""
+    return any(
+        isinstance(node, ast.If) and node.lineno == line and any(isinstance(each, ast.Raise) for each in node.body)
+        for node in ast.walk(tree)
+    )

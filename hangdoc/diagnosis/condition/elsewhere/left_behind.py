@@ -294,8 +294,20 @@ def _loops(sources: Sources, frame: Frame) -> list[Guard]:
     return [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
 
 
+def _changed_by(statement: ast.stmt) -> Iterator[str]:
+    """The last names of what a plain statement sets, counts, or puts something into or takes it from."""
+    targets = statement.targets if isinstance(statement, ast.Assign | ast.Delete) else []
+    for target in [*targets, *([statement.target] if isinstance(statement, ast.AugAssign) else [])]:
+        yield last_name(target.value if isinstance(target, ast.Subscript) else target)
+    changing = {*names("changes_content"), *names("takes_items")}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
+            yield last_name(node.func.value)
+
+
 def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
-    """(the last names of what the statements of the line's block set, whether one of them leaves the suite)."""
+    """(the last names of what the statements of the line's block set, count or fill, whether one of them leaves the
+    suite). Example: of `_, old = self.slots.popitem() ⏎ self.used -= old.size` → 'old', 'slots' and 'used'."""
     tree = sources.function(file, line)
     sets: set[str] = set()
     jumps = False
@@ -303,7 +315,6 @@ def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool
         for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
             if not isinstance(block, list) or not any(holds(each, line) and not has_blocks(each) for each in block):
                 continue
-            targets = [target for each in block if isinstance(each, ast.Assign) for target in each.targets]
-            sets.update(last_name(target) for target in targets)
+            sets.update(name for each in block if not has_blocks(each) for name in _changed_by(each))
             jumps = isinstance(block[-1], _JUMPS) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     return frozenset(sets - {""}), jumps

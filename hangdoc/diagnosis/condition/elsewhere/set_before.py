@@ -247,7 +247,7 @@ class _Walk:
         found = [each for each in found if _place(each) not in self.settled]
         if counts and isinstance(value, ast.Name | ast.Call):
             found = [each for each in found if each.how in (*_WORDS, "given", "item") or _is_plain(each.value)]
-        found = [each for each in found if self._puts_in_wanted(each)] or found
+        found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
         self.settled |= set(map(_place, found))

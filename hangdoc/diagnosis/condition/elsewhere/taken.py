@@ -22,6 +22,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources, UserCall
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, text_of
+from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -64,7 +65,7 @@ def _taken_from(tree: ast.AST, line: int) -> str:
     test = next((n.test for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == line), None)
     if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
         return ""
-    if not all(isinstance(each, ast.Constant) for each in test.comparators):
+    if not all(map(is_constant, test.comparators)):
         return ""
     for node in ast.walk(enclosing_function(tree, line)):
         taken = node.value if isinstance(node, ast.Assign | ast.NamedExpr) else None

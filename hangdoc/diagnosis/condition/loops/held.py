@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
+from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
@@ -18,11 +20,12 @@ from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST_STEPS = 12
 """Containers that are made of one another, followed this far; chosen by hand."""
 _MOST = 2
@@ -50,6 +53,26 @@ def items_of_value(sources: Sources, file: str, here: ast.AST, value: ast.expr) 
     return list(found) if len(found) <= _MOST else []
 
 
+def items_counted(sources: Sources, file: str, line: int) -> list[Answer]:
+    """The same for what the condition at that line asks the length of, or whether it holds anything at all.
+
+    Example: `if len(memory) < WARMUP:`, and `if not reward: ⏎ return ⏎ self.items.append(reward)` in the class of which
+    memory is one → that `if`.
+    """
+    tree = sources.function(file, line)
+    test = test_at(tree, line) if tree is not None else None
+    if tree is None or test is None:
+        return []
+    here = enclosing_function(tree, line)
+    test = test.operand if isinstance(test, ast.UnaryOp) else test
+    asked = [n.args[0] for n in ast.walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len" and n.args]
+    asked += [test] if isinstance(test, ast.Name | ast.Attribute) else []
+    own = {Condition(guard.condition, file, guard.line) for guard in guards(tree, line)}
+    found = {text_of(each): [c for c in items_of_value(sources, file, here, each) if c not in own] for each in asked}
+    name = getattr(here, "name", "")
+    return [Answer(name, tuple(each), subject=of, how="is filled depending on") for of, each in found.items() if each]
+
+
 @dataclass(slots=True)
 class _Search:
     """Follows what containers are made of; each is looked into once."""
@@ -75,6 +98,8 @@ class _Search:
             yield from self._of_attribute(file, here, value, steps - 1)
         elif isinstance(value, ast.Subscript):
             yield from self.of_value(file, here, value.value, steps - 1)
+        elif isinstance(value, ast.Await):
+            yield from self.of_value(file, here, value.value, steps)
         elif isinstance(value, ast.Call):
             yield from self._of_call(file, here, value, steps - 1)
 
@@ -82,29 +107,46 @@ class _Search:
         name = last_name(call.func)
         if name in names("drops_items") and len(call.args) > 1:
             yield Condition(text_of(call), file, call.lineno)
+        elif name in names("runs_coroutine") and not self.sources.user_definitions(name):
+            yield from self.of_value(file, here, call.args[0] if call.args else None, steps)
         elif name in names("hands_items_on") or name in names("counts_items"):
             for each in call.args:
                 yield from self.of_value(file, here, each, steps)
         elif (kept := kept_by(call)) is not None:
             yield from self.of_value(file, here, kept, steps)
         else:
-            made = list(self.sources.user_functions(name)) if name else []
+            made = self.sources.user_definitions(name) if name else []
             classes = self.sources.user_classes(name)
             made = made or [(where, each) for where, _, owner in classes for each in _length(owner)]
+            if not made and (runs := run_by(self.sources, file, here, call.func)) is not None:  # `Unique()(docs)`
+                made = [(runs[0], runs[1])] if isinstance(runs[1], _Function) else []
             if len(made) == 1 and made[0][1] is not here:
                 yield from self._of_returned(*made[0], steps)
 
-    def _of_returned(self, file: str, function: ast.FunctionDef, steps: int) -> Iterator[Condition]:
+    def _of_returned(self, file: str, function: _Function, steps: int) -> Iterator[Condition]:
         """Of what the function returns; of a generator, of what it yields."""
         own = [n for n in ast.walk(function) if isinstance(n, ast.Return | ast.YieldFrom | ast.Expr)]
         for node in own:
             if enclosing_function(function, node.lineno) is not function:
                 continue
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield):
-                yield from self._around(file, function, node, "")
+                around = list(self._around(file, function, node, ""))
+                yield from around or self._of_rounds(file, function, node, steps)
             elif isinstance(node, ast.Return | ast.YieldFrom):
                 yield from self._around(file, function, node, "")
                 yield from self.of_value(file, function, node.value, steps)
+
+    def _of_rounds(self, file: str, function: _Function, node: ast.stmt, steps: int) -> Iterator[Condition]:
+        """Of the loop around a `yield`: of what it goes over, or empties.
+
+        Examples: `for k in range(0, len(rows), 8): ⏎ yield rows[k : k + 8]`; `while self.heap: ⏎ yield pop(self.heap)`.
+        """
+        loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While) and holds(n, node.lineno)]
+        inner = max(loops, key=lambda each: each.lineno, default=None)
+        if isinstance(inner, ast.For):
+            yield from self.of_value(file, function, inner.iter, steps)
+        elif isinstance(inner, ast.While) and isinstance(inner.test, ast.Name | ast.Attribute):
+            yield from self.of_value(file, function, inner.test, steps)
 
     def _of_local(self, file: str, here: ast.AST, name: str, steps: int) -> Iterator[Condition]:
         """Of a local variable; of an argument, what the only call of the function is given."""
@@ -173,8 +215,10 @@ class _Search:
 
     def _of_changes(self, file: str, tree: ast.AST, here: ast.AST, name: str, steps: int) -> Iterator[Condition]:
         """What sets the container, and the conditions under which its items come and go."""
+        values = [value for node in ast.walk(tree) if (value := _sets(node, name)) is not None]
+        by_key = any(isinstance(v, ast.Call) and last_name(v.func) in names("makes_keys") for v in values)
         for node in ast.walk(tree):
-            if isinstance(node, ast.stmt) and _changes(node, name):
+            if isinstance(node, ast.stmt) and _changes(node, name, by_key=by_key):
                 yield from self._around(file, tree, node, name)
             elif (value := _sets(node, name)) is not None:
                 inner = enclosing_function(here, value.lineno)
@@ -183,8 +227,9 @@ class _Search:
     def _around(self, file: str, tree: ast.AST, node: ast.stmt | ast.YieldFrom, name: str) -> Iterator[Condition]:
         """The innermost condition, or handler that goes on, around a statement."""
         around = [g for g in guards(tree, node.lineno) if g.kind in (*CONDITIONS, "loop")]
-        around = [g for g in around if g.kind != "return" or any(o.kind == "loop" for o in around)]
         here = enclosing_function(tree, node.lineno)
+        by_call = bool(name) and isinstance(tree, ast.ClassDef) and getattr(here, "name", "") != "__init__"
+        around = [g for g in around if g.kind != "return" or by_call or any(o.kind == "loop" for o in around)]
         telling = (g for g in reversed(around) if g.kind != "loop" and _tells(tree, g, name) and not is_full(here, g))
         inner = next(telling, None)
         if inner is not None:
@@ -241,16 +286,26 @@ def _tells(tree: ast.AST, guard: Guard, name: str) -> bool:
     return guard.names != ("__name__",) and not pattern("same_everywhere").search(guard.condition)
 
 
-def _changes(node: ast.stmt, name: str) -> bool:
-    """True for `rows.append(x)`, `rows[k] = x`, `rows += more` and `del rows[k]`."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        method = node.value.func.attr
-        fills = method in names("adds_items") or method in names("takes_items")
-        return fills and _is(node.value.func.value, name)
-    if isinstance(node, ast.AugAssign):
-        return _is(node.target, name) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub)
+def _changes(node: ast.stmt, name: str, *, by_key: bool) -> bool:
+    """True for `rows.append(x)`, `rows[k] = x`, `rows += more`, `del rows[k]`, `heappush(rows, x)` and
+    `rows.setdefault(k, []).append(x)`; ``by_key``: also for `cell = rows[k]`."""
+    if isinstance(node, ast.AugAssign) and _is(node.target, name):
+        return isinstance(node.op, ast.Add | ast.BitOr | ast.Sub)
     targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
-    return any(isinstance(each, ast.Subscript) and _is(each.value, name) for each in targets)
+    if any(isinstance(each, ast.Subscript) and _is(each.value, name) for each in targets):
+        return True
+    if not isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
+        return False
+    parts = list(ast.walk(node))
+    if by_key and any(isinstance(each, ast.Subscript) and _is(each.value, name) for each in parts):
+        return True
+    return any(isinstance(each, ast.Call) and _fills(each, name) for each in parts)
+
+
+def _fills(call: ast.Call, name: str) -> bool:
+    if isinstance(call.func, ast.Attribute) and _is(call.func.value, name):
+        return any(call.func.attr in names(each) for each in ("adds_items", "adds_keys", "takes_items"))
+    return last_name(call.func) in names("adds_items_to_argument") and bool(call.args) and _is(call.args[0], name)
 
 
 def _sets(node: ast.AST, name: str) -> ast.expr | None:

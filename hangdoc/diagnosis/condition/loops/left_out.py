@@ -138,7 +138,13 @@ def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition
                 ends[Condition(guard.condition, file, guard.line)] = None
             elif not is_full(function, guard):
                 found[Condition(guard.condition, file, guard.line)] = None
-    return list(found), list(ends)
+    return sorted(found, key=_shares_out), list(ends)
+
+
+def _shares_out(condition: Condition) -> bool:
+    """True for `if i % workers != worker:`, by which each of several readers takes its part: it says less than what
+    asks for the item itself."""
+    return " % " in condition.source
 
 
 def is_full(function: ast.AST, guard: Guard) -> bool:
