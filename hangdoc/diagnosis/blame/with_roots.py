@@ -22,6 +22,7 @@ from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.left_lock import left_lock
 from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
+from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.to_anyone import unseen_partner
@@ -113,6 +114,10 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     if alone := alone_elsewhere(case, roots):
         return alone
+    odd = odd_by_lines(case, case.seen) if len(roots) > 1 else None
+    if odd is not None and not any(activity.moving for activity in case.activities.values()):
+        sure = f"{how_many_wait(case)}; {ran_alone_text(odd)}"
+        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
     sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))
