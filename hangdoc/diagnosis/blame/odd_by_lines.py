@@ -40,6 +40,21 @@ def odd_by_lines(case: Case, among: Iterable[int]) -> int | None:
     return odd[0] if len(odd) == 1 and odd[0] in set(among) else None
 
 
+def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
+    """The one rank that alone has not been in a suite in which all others have been, where none has been alone in one.
+
+    Of the saved jobs, that was the one to blame in seven of ten: it is to be doubted.
+    """
+    everybody = tuple(sorted(case.seen))
+    if case.hidden or not 2 < len(everybody) <= _MOST_ALONE or len(case.ran.known(everybody)) < len(everybody):
+        return None
+    if case.ran.ran_what_no_other_has(everybody):
+        return None
+    sides = {rank: ((rank,), tuple(other for other in everybody if other != rank)) for rank in everybody}
+    odd = [rank for rank, side in sides.items() if any(each.side == 1 for each in ran_alone(case, side))]
+    return odd[0] if len(odd) == 1 and odd[0] in set(among) else None
+
+
 def ran_alone_text(rank: int) -> str:
     """What makes it the odd one, for "sure?"."""
     return f"rank {rank} alone has run what no other rank has"

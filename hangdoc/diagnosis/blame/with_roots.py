@@ -25,6 +25,7 @@ from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.store_lock import store_lock
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait, beside_a_server
 from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -97,7 +98,9 @@ def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
     return not_brought(inquiry.case)
 
 
-def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame[AloneElsewhere] | None:
+def waiting_roots(
+    inquiry: Inquiry,
+) -> Blame[OutsideWait | HeldUpUnseen] | Blame[AloneElsewhere] | Blame[ThreadWait] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
     if not case.graph.roots:
@@ -114,6 +117,9 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     if alone := alone_elsewhere(case, roots):
         return alone
+    served = beside_a_server(case, roots[0]) if len(roots) == 1 and not case.hidden else None
+    if served is not None:
+        return served
     odd = odd_by_lines(case, case.seen) if len(roots) > 1 else None
     if odd is not None and not any(activity.moving for activity in case.activities.values()):
         sure = f"{how_many_wait(case)}; {ran_alone_text(odd)}"

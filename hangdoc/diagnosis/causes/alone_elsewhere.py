@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, Verb, conditions_in, joined, sentence
 
-_CODES = {
+CODES = {
     ActivityKind.FILE_LOCK: "HD504",
     ActivityKind.LOCK: "HD505",
     ActivityKind.PIPE: "HD507",
@@ -26,6 +26,7 @@ _CODES = {
     ActivityKind.EVENT_LOOP: "HD507",
     ActivityKind.SLEEPING: "HD508",
 }
+"""What a wait is called that nothing seen ends."""
 
 
 @cause("HD504", "HD505", "HD507", "HD508", explains=AloneElsewhere, order=379)
@@ -42,7 +43,7 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
     strange = ", or the service there, which is no process of the job, does not answer" if blame.alternatives else ""
     everybody = len(waiting) + len(culprits) == len(case.seen)
     return Finding(
-        _CODES[first.kind],
+        CODES[first.kind],
         sentence(
             [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " not where the others are"],
             [Does(waiting, "is", "are"), f" {first.text}", at(first.where)],
