@@ -47,6 +47,7 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.nested_calls import nested_calls
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_polled import OnlyPolled, only_polled
@@ -280,6 +281,7 @@ _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
     async_server,
     unsent_message,
     ended_task,
+    nested_calls,
     thread_wait,
 )
 
