@@ -24,7 +24,7 @@ from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.shared_values import tests_of
 from hangdoc.diagnosis.state.process import blocking_thread, descendants, helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
-from hangdoc.model.process import OpenFile, Process, Thread
+from hangdoc.model.process import Frame, OpenFile, Process, Thread
 from hangdoc.model.wording import ranks_text
 
 _UNNAMED = frozenset(
@@ -50,6 +50,10 @@ class AloneElsewhere(Explanation):
     """The culprits wait for ``waiting``, who are more, and all of whom wait at one line for what nobody brings."""
 
     waiting: tuple[int, ...]
+    stranger: bool = False
+    """What they wait for may be a service that is no process of the job."""
+    gives: bool = False
+    """Others have waited there and gone on, and the culprit alone never waits there."""
 
 
 def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere] | None:
@@ -68,14 +72,31 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
         return None
     few = tuple(sorted({wait.waiter for wait in case.graph.waits} & case.seen - set(roots)))
     where = case.activities[roots[0]].where
-    if not few or len(few) >= len(roots) or where is None or own_name_polled(case.sources, where) is not None:
+    if not few or where is None or own_name_polled(case.sources, where) is not None:
         return None
+    if len(few) >= len(roots):
+        return _giver(case, roots, few, where)
     sure = f"{ranks_text(roots)} are at one line, and {ranks_text(few)} alone {'is' if len(few) == 1 else 'are'} not"
     if _asks_a_stranger(case, roots):
         sure = f"{sure}; or what they wait for, which is no process of the job, does not answer"
-        return Blame(AloneElsewhere(roots), few, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
+        return Blame(AloneElsewhere(roots, stranger=True), few, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
     proved = nobody_acts(case, roots) and not any(has_children(case, rank) for rank in roots)
     return Blame(AloneElsewhere(roots), few, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _giver(case: Case, roots: tuple[int, ...], few: tuple[int, ...], where: Frame) -> Blame[AloneElsewhere] | None:
+    """The blame of the only rank that never waits there, where some that have waited there have gone on: it is the one
+    that lets the others go on.
+
+    Example: ranks 2 and 3 wait for the condition of a page in shared memory, rank 1 has been woken, and rank 0, which
+    writes the page, calls `changed.notify()` once → rank 0.
+    """
+    came = {rank: case.ran.has(rank, where.file, where.line) for rank in few}
+    givers = tuple(rank for rank, has in came.items() if has is False)
+    if len(givers) != 1 or None in came.values() or len(few) < 2:
+        return None
+    sure = f"{ranks_text(givers)} alone has never waited there, and others that have went on"
+    return Blame(AloneElsewhere(roots, gives=True), givers, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def _may_be_for_a_rank(case: Case, rank: int) -> bool:

@@ -13,6 +13,7 @@ from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.async_server import async_server
 from hangdoc.diagnosis.blame.beside_messages import passed_by
+from hangdoc.diagnosis.blame.both_read import both_read
 from hangdoc.diagnosis.blame.call_before_message import call_before_message
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
@@ -46,6 +47,7 @@ from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.nested_calls import nested_calls
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_polled import OnlyPolled, only_polled
@@ -280,6 +282,7 @@ _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
     async_server,
     unsent_message,
     ended_task,
+    nested_calls,
     thread_wait,
 )
 
@@ -332,14 +335,14 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message in
     another group, a partner that was chosen wrongly, a message that went astray, one that comes after a call, a count
-    unlike that of siblings, a missing partner, a message too many, the order across groups, the lines of the stacks;
-    a circle is always there."""
+    unlike that of siblings, a missing partner, a message too many, the order across groups, a question without an
+    answer, the lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
     messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message)
     missing = (call_before_message, odd_among_siblings, partner, one_too_many)
-    deciders = (*messages, *missing, order_across_groups, compare_places, cycle)
+    deciders = (*messages, *missing, order_across_groups, both_read, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

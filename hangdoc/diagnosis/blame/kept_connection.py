@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.unsent_message import owners_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.state.process import thread_files
 from hangdoc.diagnosis.state.serving import is_unaccepted, keeps_to_one, other_end
 from hangdoc.model.kinds import COMMUNICATING, Confidence
@@ -39,7 +40,7 @@ def kept_connection(case: Case) -> Blame[KeptConnection] | None:
     named: set[int] = set()
     for rank, snapshot in sorted(case.ranks.items()):
         files = snapshot.process.blocking_files if snapshot.process is not None else ()
-        for file in files:
+        for file in _awaited_alone(files):
             if is_unaccepted(file):
                 waiting.setdefault(rank, set()).add(_ends(file)[1])
                 named.update(owners_of(case, rank, file))
@@ -65,11 +66,18 @@ def _kept(case: Case, server: int, served: set[str]) -> Iterator[tuple[int, Thre
     ``served``: the addresses that it serves; without any, those of unix sockets."""
     process = case.ranks[server].process
     for thread in process.last.threads if process is not None and process.last is not None else ():
-        for file in thread_files(process, thread) if process and keeps_to_one(thread, case.sources) else ():
+        keeps = process is not None and keeps_to_one(thread, case.sources)
+        for file in _awaited_alone(thread_files(process, thread)) if process is not None and keeps else ():
             here = _ends(file)[0] in served if served else file.target.startswith("socket:unix ")
             for keeping in owners_of(case, server, file) if here else ():
                 if not _waits_at(case, keeping, other_end(file.target)):
                     yield server, thread, keeping
+
+
+def _awaited_alone(files: tuple[OpenFile, ...]) -> tuple[OpenFile, ...]:
+    """The files, without those of which whichever is ready first is served: several that one select() waits for."""
+    many = names("wait_for_many", of="kernel")
+    return files if len(files) < 2 else tuple(file for file in files if file.operation not in many)
 
 
 def _ends(file: OpenFile) -> tuple[str, str]:

@@ -196,7 +196,10 @@ def _item(case: Case, rank: int, waiting: frozenset[int]) -> set[int]:
 
 def _in_other_loop(case: Case, rank: int) -> bool:
     """True if a loop is around one of the calls that lead to the wait, so that ranks may be in different rounds."""
-    for frame in user_stack(case.activities[rank].stack)[1:]:
+    where, *further = user_stack(case.activities[rank].stack)
+    for frame in further:
+        if (frame.file, frame.line) == (where.file, where.line):
+            continue  # the comprehension around the wait, which has a frame of its own before Python 3.12
         tree = case.sources.function(frame.file, frame.line)
         if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
             return True

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
+from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
@@ -175,7 +176,7 @@ def missing_request(
     servant = user_stack(chain.last.thread.frames)
     called = plain(servant[-1 if runs_remote_call(chain.last.thread) else 0].function)
     if not absent:
-        return _all_asked(waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
+        return _all_asked(case, waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
     if chain.asked:
         makers = _makers(case, chain.asked)
         unseen = [r for r in absent if all(case.ran.has(r, at.file, at.line) is None for at in _lines(case, chain))]
@@ -197,10 +198,13 @@ def missing_request(
     return asked_more(case, absent, waiting, chain) or tie
 
 
-def _all_asked(waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:
+def _all_asked(case: Case, waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:
     """The blame of all that called the function: one of them has left out a call before."""
     sure = f"{called}() waits for a further call, and all that make it wait for its answer"
     proved = chain.last.thread.wakes_in is None
+    if (odd := odd_by_lines(case, waiting)) is not None:
+        told, likely = f"{sure}; {ran_alone_text(odd)}", Confidence.LIKELY
+        return Blame(AllAsked(waiting, called, chain), (odd,), proved=proved, confidence=likely, sure=told)
     return Blame(AllAsked(waiting, called, chain), waiting, proved=proved, sure=sure)
 
 

@@ -52,6 +52,10 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
         sure = f"{ranks_text(only[1])} have issued such messages with rank {waiter}, and rank {peer} has issued none"
         explained = replace(found.found, skipped=only[0])
         return replace(found, found=explained, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+    siblings = _with_one_more(case, waiter, peer)
+    if siblings:
+        sure = f"{ranks_text(siblings)} have each sent rank {waiter} one more than rank {peer}"
+        return replace(found, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     activity = case.activities[waiter]
     taken = matching(case, activity, peer)
     if taken is None or taken.rank != peer:
@@ -70,6 +74,21 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
         sure = f"{ranks_text(tuple(sorted(theirs)))} passed {given} such messages at that line, rank {peer} {there}"
         return replace(found, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _with_one_more(case: Case, waiter: int, peer: int) -> tuple[int, ...]:
+    """All other ranks that send to the one that waits for a message, if each has sent it one more than its peer.
+
+    Example: rank 0 takes an answer of each of ranks 1 to 3 in every round, and has 7 of ranks 1 and 3 and 6 of rank 2 →
+    (1, 3): rank 2 has left one out.
+    """
+    if case.activities[waiter].kind != ActivityKind.RECV:
+        return ()
+    given = messages_sent(case, peer, waiter)
+    counts = {rank: messages_sent(case, rank, waiter) for rank in case.activities if rank not in (waiter, peer)}
+    senders = tuple(sorted(rank for rank, count in counts.items() if count))
+    alike = all(counts[rank] == given + 1 for rank in senders)
+    return senders if alike and given and len(senders) >= _FEWEST_SIBLINGS else ()
 
 
 def _odd_in_chain(case: Case, waiter: int, peer: int) -> Blame[OneTooMany] | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.shared_by_processes import is_past_them
 from hangdoc.diagnosis.blame.wait_cycle import MOST_TRIED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -83,12 +86,47 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
             continue
         others = tuple(r for r in waiting if r not in culprits)
         found = ThreadWait(others or waiting, chain)
+        if served := _served_before(case, chain, waiting):
+            sure = f"{ranks_text(served)} got an answer there, {ranks_text(waiting)} alone has not"
+            return Blame(found, waiting, confidence=Confidence.LIKELY, sure=sure)
         proved = chain.end is not End.OUTSIDE and all(hop.node.thread.wakes_in is None for hop in chain.hops)
         if chain.end is End.CALL and chain.lock is None:
             sure = f"{ranks_text(culprits)} would end the wait after a call that needs {ranks_text(others)}"
             return Blame(found, culprits, (others,), proved=proved, sure=sure)
         return Blame(found, culprits, proved=proved, confidence=Confidence.LIKELY, sure=_why(chain, culprits))
     return None
+
+
+def _served_before(case: Case, chain: Chain, waiting: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks that are past the line at which the only one asks that gets no answer, where these are all others: it
+    has asked for something else than they have. () where the answer waits for a lock, which any of them may have kept.
+
+    Example: `lessons.after(number)` waits until there are more than `number`; ranks 0 to 2 have got theirs and are in
+    the all_reduce, and rank 3 asks for one that is not there yet → (0, 1, 2).
+    """
+    below = below_user(chain.last.thread.frames)
+    takes_lock = not below or plain(below[0].function).rpartition(".")[2] not in names("waits_for_more")
+    if chain.end is not End.OUTSIDE or len(waiting) != 1 or takes_lock:
+        return ()
+    past = tuple(r for r in sorted(case.seen) if r not in waiting and is_past_them(case, r, waiting[0]))
+    return past if len(past) >= max(2, len(case.seen) - 1) else ()
+
+
+def beside_a_server(case: Case, rank: int) -> Blame[ThreadWait] | None:
+    """The blame of a rank whose main thread only takes requests in, and whose thread for one of them waits.
+
+    Example: rank 0 waits in urlopen() for a thread of rank 1 in Engine.pause(), which waits for a condition; rank 1's
+    main thread is in serve_forever() → rank 1, by that thread.
+    """
+    main = below_user(case.activities[rank].stack)
+    if not any(is_in(frame, "server_file", "serves_in_turn") for frame in main):
+        return None
+    chains = {r: c for r, c in sorted(case.chains.items()) if r != rank and c.through_a_servant and c.last.rank == rank}
+    ends = {id(chain.last.thread) for chain in chains.values()}
+    chain = next(iter(chains.values()), None)
+    if chain is None or len(ends) != 1 or chain.end is not End.OUTSIDE:
+        return None
+    return Blame(ThreadWait(tuple(chains), chain), (rank,), confidence=Confidence.LIKELY, sure=_why(chain, (rank,)))
 
 
 def _why(chain: Chain, culprits: tuple[int, ...]) -> str:

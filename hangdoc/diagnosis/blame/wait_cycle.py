@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.late_to_ask import late_to_ask
+from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
@@ -160,6 +161,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         sure = f"{circle}; all others with rank {rank}'s part have got what it waits for"
         return Blame(replace(found, late=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
+        one = odd_by_lines(case, [ranks[0] for ranks in odd if len(ranks) == 1])
+        if one is not None:
+            sure = f"{circle}; {ran_alone_text(one)}"
+            return Blame(found, (one,), proved=True, confidence=Confidence.LIKELY, sure=sure)
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
     unnamed = any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])

@@ -33,6 +33,7 @@ from hangdoc.diagnosis.source.lets_on import (
 from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, names_in
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.missing_threads import MissingThread, missing_threads
@@ -200,7 +201,7 @@ def _by_counts(case: Case, waiting: tuple[int, ...], lines: list[Frame], functio
         return None
     ((rank, fewer),) = odd.items()
     sure = f"rank {rank} alone has fewer of what the line counts that lets the others go on"
-    explained = WentPast(waiting, tuple(lines), ways=_ways(case, lines, functions), fewer=fewer)
+    explained = WentPast(waiting, tuple(lines), ways=ways_past_all(case.sources, lines, functions), fewer=fewer)
     return _blame(case, explained, (rank,), sure)
 
 
@@ -215,10 +216,10 @@ def _numbers(case: Case, ranks: tuple[int, ...]) -> Iterator[tuple[str, dict[int
             yield name, values
 
 
-def _ways(case: Case, lines: list[Frame], functions: set[str]) -> tuple[Condition, ...]:
+def ways_past_all(sources: Sources, lines: list[Frame], functions: set[str]) -> tuple[Condition, ...]:
     """What can lead past these lines, or past a call of a function that comes to one; tests of the rank go alike."""
-    reached = (*lines, *(each.at for each in case.sources.user_calls(*functions)))
-    found = (way for at in dict.fromkeys(reached) for way in ways_past(case.sources, at))
+    reached = (*lines, *(each.at for each in sources.user_calls(*functions)))
+    found = (way for at in dict.fromkeys(reached) for way in ways_past(sources, at))
     return tuple(way for way in dict.fromkeys(found) if not is_of_rank(way))
 
 
@@ -228,7 +229,7 @@ def _by_place(
     """The blame of the few that are past all that the most others are in; these ask, or wait for an answer of one that
     asks."""
     inside = tuple(rank for rank in sorted(case.activities) if rank not in others)
-    ways = _ways(case, lines, functions) if 0 < len(others) < len(inside) else ()
+    ways = ways_past_all(case.sources, lines, functions) if 0 < len(others) < len(inside) else ()
     if not ways or not all(is_past_some(case, rank, inside) for rank in others):
         return None
     alone = f"{ranks_text(others)} alone {'is' if len(others) == 1 else 'are'}"
@@ -251,7 +252,7 @@ def _by_makers(
     if any(each is None for answers in came.values() for each in answers):
         return None
     makers = tuple(rank for rank, answers in came.items() if any(answers))
-    ways = _ways(case, lines, functions) if len(makers) == 1 and makers[0] in others else ()
+    ways = ways_past_all(case.sources, lines, functions) if len(makers) == 1 and makers[0] in others else ()
     if not ways or not case.graph.on(makers[0]) & set(waiting):
         return None
     sure = f"{ranks_text(makers)} alone has ever come to the line that lets the others go on"
@@ -259,9 +260,16 @@ def _by_makers(
 
 
 def _blame(case: Case, found: WentPast, ranks: tuple[int, ...], sure: str) -> Blame[WentPast]:
-    """Where all that wait do so for a key, nobody may be left who would set it."""
+    """Where all that wait do so for a key, nobody may be left who would set it. The culprits may wait there, too."""
     keys = all(waits_for_a_key(case.activities[rank]) for rank in found.waiting)
-    return Blame(found, ranks, proved=keys and nobody_works(case), confidence=Confidence.LIKELY, sure=sure)
+    others = tuple(rank for rank in found.waiting if rank not in ranks)
+    return Blame(
+        replace(found, waiting=others or found.waiting),
+        ranks,
+        proved=keys and nobody_works(case),
+        confidence=Confidence.LIKELY,
+        sure=sure,
+    )
 
 
 def is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:

@@ -22,8 +22,11 @@ from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.left_lock import left_lock
 from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
+from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
+from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.store_lock import store_lock
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait, beside_a_server
 from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -102,7 +105,9 @@ def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
     return not_brought(inquiry.case)
 
 
-def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame[AloneElsewhere] | None:
+def waiting_roots(
+    inquiry: Inquiry,
+) -> Blame[OutsideWait | HeldUpUnseen] | Blame[AloneElsewhere] | Blame[ThreadWait] | Blame[NotFinished] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
     if not case.graph.roots:
@@ -119,6 +124,14 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | Blame
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     if alone := alone_elsewhere(case, roots):
         return alone
+    alone_root = roots[0] if len(roots) == 1 and not case.hidden else None
+    served = beside_a_server(case, alone_root) or not_finished(case, alone_root) if alone_root is not None else None
+    if served is not None:
+        return served
+    odd = odd_by_lines(case, case.seen) if len(roots) > 1 else None
+    if odd is not None and not any(activity.moving for activity in case.activities.values()):
+        sure = f"{how_many_wait(case)}; {ran_alone_text(odd)}"
+        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
     sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))

@@ -16,10 +16,13 @@ from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
+from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines, odd_by_lines, ran_alone_text
+from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
@@ -109,12 +112,14 @@ def _failed(rank: RankSnapshot) -> bool:
     return end is not None and not ended_well(rank) and not is_echo(end)
 
 
-def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[WentPast] | Blame[OutOfStep] | None:
     """Every rank waits for a store key of the user's own. After ended and unseen ranks, which may have had to set it;
     before the meeting places, which only tell apart ranks that have not joined."""
     activities = inquiry.case.activities
     if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
         return None
+    if (left_out := went_past(inquiry.case)) is not None:
+        return left_out
     sure = "every rank waits for a store key, so none of them is on its way to set one"
     places: dict[Site, list[int]] = {}
     for rank, activity in sorted(activities.items()):
@@ -122,10 +127,17 @@ def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     few, *rest = sorted(map(tuple, places.values()), key=len)
     if len(rest) == 1 and len(few) < len(rest[0]):
         return Blame(OutsideWait(), few, (rest[0],), sure=f"{sure}; {ranks_text(few)} at another line than the others")
+    if (other := odd_by_value(inquiry.case)) is not None:
+        return other
+    odd = odd_by_lines(inquiry.case, activities)
+    if odd is not None:
+        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=f"{sure}; {ran_alone_text(odd)}")
     return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 
-def polling_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[UnmadeFile] | Blame[WentPast] | None:
+def polling_ranks(
+    inquiry: Inquiry,
+) -> Blame[OutsideWait] | Blame[UnmadeFile] | Blame[WentPast] | Blame[OutOfStep] | None:
     """Every rank polls at one line for what none of them is on its way to do. After ended ranks, which may have had to
     do it."""
     case = inquiry.case
@@ -136,6 +148,14 @@ def polling_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[UnmadeFile] | 
     lines = {(a.where.file, a.where.line) if a.where is not None else None for a in case.activities.values()}
     if len(case.activities) < 2 or len(lines) != 1 or not all(polls(case, rank) for rank in case.activities):
         return None
+    if (other := odd_by_value(case)) is not None:
+        return other
+    if (odd := odd_by_lines(case, case.activities)) is not None:
+        sure = f"every rank polls for it, and {ran_alone_text(odd)}"
+        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=sure)
+    if (odd := left_out_by_lines(case, case.activities)) is not None:
+        sure = f"every rank polls for it, and rank {odd} alone has not run what all others have"
+        return Blame(OutsideWait(), (odd,), (tuple(r for r in sorted(case.activities) if r != odd),), sure=sure)
     sure = "every rank polls for it, and no source shows which rank was to do it"
     return Blame(OutsideWait(), tuple(sorted(case.activities)), sure=sure)
 
@@ -190,6 +210,16 @@ def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
 
 
-def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
-    """Last: no rank waits for another."""
-    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
+def nothing(inquiry: Inquiry) -> Blame[Nothing] | Blame[OutsideWait]:
+    """Last: no rank waits for another. Where none has moved for long, the one that went another way left something
+    out."""
+    case, sure = inquiry.case, "no rank waits for another"
+    patient = case.job.mode == "watch" and case.job.stalled_for >= case.job.give_up_after
+    odd = odd_by_lines(case, case.activities) if patient and _all_rest(case) else None
+    if odd is not None:
+        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=f"{sure}; {ran_alone_text(odd)}")
+    return Blame(Nothing(), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _all_rest(case: Case) -> bool:
+    return not any(a.moving for a in case.activities.values()) and not any(children_work(case, r) for r in case.seen)

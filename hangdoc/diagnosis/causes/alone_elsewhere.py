@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, Verb, conditions_in, joined, sentence
 
-_CODES = {
+CODES = {
     ActivityKind.FILE_LOCK: "HD504",
     ActivityKind.LOCK: "HD505",
     ActivityKind.PIPE: "HD507",
@@ -26,6 +26,7 @@ _CODES = {
     ActivityKind.EVENT_LOOP: "HD507",
     ActivityKind.SLEEPING: "HD508",
 }
+"""What a wait is called that nothing seen ends."""
 
 
 @cause("HD504", "HD505", "HD507", "HD508", explains=AloneElsewhere, order=379)
@@ -39,12 +40,16 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
         or _between_the_places(case, blame)
         or _past_that_line(case, waiting[0])
     )
-    strange = ", or the service there, which is no process of the job, does not answer" if blame.alternatives else ""
+    strange = ", or the service there, which is no process of the job, does not answer" if blame.found.stranger else ""
+    gives = blame.found.gives
+    missed: Message = [" where ", Does(waiting, "waits", "wait")] if gives else " not where the others are"
+    what = "left out a part of what is waited for there, or came past it another way"
+    what = "let others go on that have waited there, and not these" if gives else what
     everybody = len(waiting) + len(culprits) == len(case.seen)
     return Finding(
-        _CODES[first.kind],
+        CODES[first.kind],
         sentence(
-            [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " not where the others are"],
+            [Ranks(culprits), " alone ", "never waits" if gives else Verb(culprits, "is", "are"), missed],
             [Does(waiting, "is", "are"), f" {first.text}", at(first.where)],
             where_they_wait(case, culprits),
         ),
@@ -53,7 +58,13 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
                 ["nothing that was seen ends the wait at ", line_of(first.where), ", "],
                 "and all other ranks are in it" if everybody else ["and ", Ranks(waiting), " are in it"],
             ],
-            [Ranks(culprits), " left out a part of what is waited for there, or came past it another way", strange],
+            [Ranks(culprits), " let others go on that have waited there, and not these"]
+            if gives
+            else [
+                Ranks(culprits),
+                " left out a part of what is waited for there, or came past it another way",
+                strange,
+            ],
             decided,
         ),
         [

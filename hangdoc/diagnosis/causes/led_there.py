@@ -19,6 +19,8 @@ library was given by all ranks at one line: ``given_otherwise``.
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call
@@ -31,6 +33,7 @@ from hangdoc.diagnosis.causes.idle_helper import passed_by_helper
 from hangdoc.diagnosis.causes.left_early import left_early
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.lost_notification import notified_before
+from hangdoc.diagnosis.causes.out_of_step import set_anew_under
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.causes.uneven_counter import counted_unevenly
@@ -45,7 +48,7 @@ from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_let_go
-from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.diagnosis.source.syntax import dotted, holds
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 from hangdoc.model.process import Frame
@@ -60,6 +63,8 @@ _MOST_CONDITIONS = 2
 def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     """What decided about a wait that is no collective's, or what a collective is given; '' where nothing is known."""
     found, culprits = blame.found, blame.culprits
+    if isinstance(found, ThreadWait) and culprits == found.waiting:
+        return left_by_culprits(case, blame) or _asked_by(case, culprits[0])
     if isinstance(found, ThreadWait):
         return (
             ended_helper(case, culprits)
@@ -97,6 +102,23 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     if any(conditions_in(found_there)):
         return joined(told, found_there)
     return joined(ended_helper(case, culprits, undecided=True), told, found_there)
+
+
+def _asked_by(case: Case, rank: int) -> Message:
+    """What decides what the rank asks for, where it waits for the answer; '' where nothing is seen to.
+
+    Example: `urlopen(f"{url}?after={self.seen}")`, and `if self.bookmark.exists(): ⏎ self.seen = …` → the `if`.
+    """
+    where = next(iter(user_stack(case.activities[rank].stack)), None)
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if where is None or tree is None:
+        return ""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
+    given = {dotted(n) for call in calls for each in call.args for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    for name in sorted(each for each in given if each.startswith("self.")):
+        if under := set_anew_under(case, where, name):
+            return [f"rank {rank} asks for `{name}` there, which is set under ", Joined(under, " and ")]
+    return ""
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:

@@ -7,7 +7,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner
+from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
@@ -244,7 +244,8 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return []
     around = by_evidence(case, of_partner(case, waiter), peer)
     parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
-    for each in (parted, way_to_message(case, peer), around):
+    for given in (parted, way_to_message(case, peer), around):
+        each = still_possible(case, given, peer) or given
         if 0 < len(each) <= _MOST_CONDITIONS:
             return each
     return []

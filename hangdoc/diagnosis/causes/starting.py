@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.blame.unset_key import own_setting
+from hangdoc.diagnosis.blame.went_past import ways_past_all
 from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.exits import early_end
@@ -19,12 +20,16 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.key_names import renamed_before
+from hangdoc.diagnosis.source.lets_on import functions_that_let_on, what_sets_keys
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
+
+_MOST_WAYS = 3
+"""Conditions that a sentence names; more of them say nothing. Chosen by hand."""
 
 
 @cause("HD305", explains=OutsideWait, order=380)
@@ -76,7 +81,13 @@ def _on_the_way_to_set(case: Case, blame: Blame[OutsideWait], waits_at: Frame | 
     set_at = own_setting(case.sources)
     renamed = renamed_before(case.sources, set_at) if set_at is not None else []
     by = Joined(list(dict.fromkeys(cited(g, set_at.file) for _, g in renamed)), " and ") if set_at is not None else ""
-    return ["the name of the key that each rank sets (", line_of(set_at), ") depends on ", by] if renamed else ""
+    if renamed:
+        return ["the name of the key that each rank sets (", line_of(set_at), ") depends on ", by]
+    lines = what_sets_keys(case.sources)
+    ways = ways_past_all(case.sources, lines, functions_that_let_on(case.sources, lines))
+    if not 0 < len(ways) <= _MOST_WAYS:
+        return ""
+    return ["what may have led past the call that sets one (", line_of(lines[0]), ") is ", Joined(ways, " or ")]
 
 
 @cause("HD306", explains=Explanation, order=80)

@@ -19,7 +19,10 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.syntax import holds, names_in
+from hangdoc.diagnosis.source.handlers import swallowing
+from hangdoc.diagnosis.source.message_calls import passes_message
+from hangdoc.diagnosis.source.queries import calls_in
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
@@ -52,9 +55,42 @@ def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Cond
     Example: `if len(batch) == n:` and `if self.failures > 2:`, under which rank 2 alone has logged something → the
     latter first.
     """
+    conditions = still_possible(case, conditions, rank) or conditions
     first = alone_under(case, conditions, rank)
     kept = [*first, *(each for each in conditions if each not in first)]
     return kept[: max(_MOST, len(first))] if first else kept
+
+
+def still_possible(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
+    """The conditions without those by which the rank would have left a loop that it is in, and with the handlers that
+    go on in place of their `try:`.
+
+    Example: rank 2 is in the broadcast of `while True: ⏎ broadcast(command) ⏎ if command == "stop": ⏎ return ⏎ try: ⏎
+    send(run(command)) ⏎ except KeyError: ⏎ log()` → `except KeyError:` alone.
+    """
+    found: dict[Condition, None] = {}
+    for each in conditions:
+        if each.source == "try:":
+            tried = [s for s in swallowing(case.sources, Frame(each.file, each.line + 1, "")) if s.first == each.line]
+            found |= dict.fromkeys([Condition(s.condition, each.file, s.line) for s in tried] or [each])
+        elif not _would_be_out(case, each, rank):
+            found[each] = None
+    return list(found)
+
+
+def _would_be_out(case: Case, condition: Condition, rank: int) -> bool:
+    """True if the condition's suite passes no message and ends the loop around it, in which the rank is."""
+    tree = case.sources.function(condition.file, condition.line)
+    here = enclosing_function(tree, condition.line) if tree is not None else ast.Module([], [])
+    loops = [n for n in ast.walk(here) if isinstance(n, LOOPS) and holds(n, condition.line)]
+    tests = [n for n in ast.walk(here) if isinstance(n, ast.If) and n.lineno == condition.line]
+    if not loops or not tests or not isinstance(tests[0].body[-1], ast.Return | ast.Break | ast.Raise):
+        return False
+    messages = {*names("sends_message"), *names("receives_message"), *names("prepares_message")}
+    if any(passes_message(case.sources, call, messages) for call in calls_in(tests[0].body)):
+        return False  # what was left out lies in there
+    inner = max(loops, key=lambda loop: loop.lineno)
+    return any(f.file == condition.file and holds(inner, f.line) for f in case.activities[rank].stack)
 
 
 def alone_under(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:

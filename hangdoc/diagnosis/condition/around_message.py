@@ -18,9 +18,9 @@ from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 
-def sent_before(sources: Sources, stack: Stack) -> Frame | None:
+def sent_before(sources: Sources, stack: Stack, sends: str = "sends_message") -> Frame | None:
     """The line by which every round sends a message before it comes to the recv at the stack's top; None where there
-    is none, or where a condition decides about it.
+    is none, or where a condition decides about it. ``sends``: which names are calls that send.
 
     Example: `self.push(x) ⏎ dist.recv(y, src=last)`, and push() sends → the line of push.
     """
@@ -31,13 +31,11 @@ def sent_before(sources: Sources, stack: Stack) -> Frame | None:
             continue
         around = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
         # A loop that only receives is part of a round: `for worker in workers: ⏎ results.append(take(worker))`.
-        rounds = [
-            n for n in around if any(passes_message(sources, call, names("sends_message")) for call in calls_in(n.body))
-        ]
+        rounds = [n for n in around if any(passes_message(sources, call, names(sends)) for call in calls_in(n.body))]
         within = max(rounds, key=lambda loop: loop.lineno, default=function)
         for statement in _before(within, frame.line):
             if not has_blocks(statement) and any(
-                passes_message(sources, call, names("sends_message")) for call in calls_in([statement])
+                passes_message(sources, call, names(sends)) for call in calls_in([statement])
             ):
                 return Frame(frame.file, statement.lineno, frame.function)
         if rounds:
@@ -45,9 +43,9 @@ def sent_before(sources: Sources, stack: Stack) -> Frame | None:
     return None
 
 
-def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
+def leave_out_the_next(sources: Sources, stack: Stack, sends: str = "sends_message") -> list[Condition]:
     """The conditions by which a round ends after the recv at the stack's top, and before it sends on. Not those on the
-    rank, which go one way on each.
+    rank, which go one way on each. ``sends``: which names are calls that send.
 
     Example: `x = self.pull() ⏎ if self.sure(x): ⏎ return ⏎ self.push(x)` → the `if`.
     """
@@ -59,7 +57,7 @@ def leave_out_the_next(sources: Sources, stack: Stack) -> list[Condition]:
             continue
         looping = any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function))
         for call in calls_in([n for n in getattr(function, "body", []) if isinstance(n, ast.stmt)]):
-            if call.lineno > frame.line and passes_message(sources, call, names("sends_message")):
+            if call.lineno > frame.line and passes_message(sources, call, names(sends)):
                 for guard in guards(function, call.lineno):
                     # Who has left the loop would not be here.
                     early = guard.kind == "return" and guard.line > frame.line and (guard.goes_on or not looping)
