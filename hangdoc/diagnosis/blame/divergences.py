@@ -9,7 +9,7 @@ from hangdoc.diagnosis.blame.larger_groups import alone_of_all, led_alone
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
-from hangdoc.diagnosis.blame.usual_way import left_usual_way
+from hangdoc.diagnosis.blame.usual_way import alone_by_lines, left_usual_way
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.replay import completes, completing
@@ -175,6 +175,8 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
         tie = led_alone(points[0], chosen.culprits)
     if tie == "unbroken" and (skips := left_usual_way(case, chosen, points)) is not None:
         tie = f"`{skips.guard.condition}` has led {ranks_text(chosen.culprits)} alone past a call that was made before"
+    if tie == "unbroken" and (left := alone_by_lines(case, chosen)) is not None:
+        tie = f"line {left.line} has run on {ranks_text(chosen.culprits)} alone"
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY

@@ -15,9 +15,9 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
-from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
 from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines, odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
+from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await

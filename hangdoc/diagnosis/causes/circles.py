@@ -16,7 +16,7 @@ from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import site_of
-from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop
+from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, decides_bound
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, joined, sentence
@@ -182,12 +182,15 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too
     few, or too many."""
     ring, in_turn = blame.found.ring, blame.found.in_turn
-    if not ring or in_turn or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
+    odd = blame.found.loop is not None and bool(blame.found.loop.odd)
+    passed = all(_went_well_before(case, a) for a in ring)
+    if not ring or in_turn or not (passed or odd) or _is_even(case, ring):
         return None
     if blame.found.loop is None and all(is_looked_up(case.sources, a.stack) for a in ring):
         return None  # the lines are run in the order of a table, which may be another one this time
     ranks = tuple(sorted(a.rank for a in ring))
     loop = blame.found.loop
+    by = decides_bound(case, loop) if loop is not None else []
     where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""
     wait = sentence([Ranks(ranks), " wait for each other's messages", where])
     return Finding(
@@ -195,12 +198,16 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _also_stuck(case, ring)],
         joined(
             _steps(ring),
-            "the same lines have passed their messages before, so one side now expects more of them, or fewer",
+            "the same lines have passed their messages before, so one side now expects more of them, or fewer"
+            if passed
+            else "",
             _rounds(loop) if loop is not None else "",
+            [f"`{loop.name}` depends on ", Joined(by, " and ")] if loop is not None and by else "",
             *(_left_out(case, ring) if loop is None else ()),
         ),
         "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
         "" if loop is not None else "a message left out and an order that differs look the same",
+        by[0] if by else None,
     )
 
 

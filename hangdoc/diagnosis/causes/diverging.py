@@ -26,6 +26,7 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -101,16 +102,17 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
     filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
     chosen = _chosen_elsewhere(case, blame, gap) if not filled else None
+    given = ScheduleGiven() if blame.found.branch_points or filled or chosen else schedule_given(case, blame)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
         sentence(_either(case, blame, gap))
         if blame.alternatives
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
-        what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else "")),
+        what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else given.why)),
         chosen[2] if chosen else _fix(case, blame, gap),
-        doubt_about_call(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
-        chosen[1] if chosen else None,
+        doubt_about_call(case, blame, gap) or (NOT_SEEN_FILLED if filled else given.doubt or _unseen(case, blame, gap)),
+        chosen[1] if chosen else given.decided_at,
     )
 
 

@@ -11,7 +11,10 @@ from hangdoc.diagnosis.causes.interrupted import after_an_exception, handled_aro
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.quiet_rounds import round_without_call
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.decided_back import decided_back_of_items
+from hangdoc.diagnosis.condition.elsewhere.hooks import ended_by_hook
 from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score
@@ -22,6 +25,7 @@ from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.stopped_by import Stop, requests_of, stops_of, stops_of_trainers
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -55,7 +59,8 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     library = package_of(loop.file)
     stops = _guarded_stops(case, _frame(loop))
     other = round_without_call(case, blame, loop, gap)
-    fed = fed_by(case) if not stops else Fed()
+    fed = fed_by(case, (culprits, others)) if not stops else Fed()
+    given = schedule_given(case, blame) if not (stops or fed.decided_at) else ScheduleGiven()
     stacks = (gap.mine.stack if gap.mine is not None else (), gap.theirs.stack if gap.theirs is not None else ())
     again = may_have_begun_again(case, loop, stacks, (culprits, others))
     what: Message = (
@@ -73,15 +78,17 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 [Ranks(inside), call_counts(case, blame)],
             ],
             fed.why,
+            given.why,
             other.why,
             _stopped(left, stops),
         ),
         [_FIX_GENERATING if loop.function in names("generates_tokens") else _fix(stops, library), other.fix],
         other.doubt
         or ("what the loop was given on each rank was not seen" if fed.decided_at else "")
+        or given.doubt
         or (_BEGUN_AGAIN if again else ""),
-        fed.decided_at or _decided_at(loop.guard, stops),
-        cited(loop.guard, loop.file) if fed.decided_at else None,
+        fed.decided_at or given.decided_at or _decided_at(loop.guard, stops),
+        cited(loop.guard, loop.file) if fed.decided_at or given.decided_at else None,
     )
 
 
@@ -93,17 +100,21 @@ class Fed:
     decided_at: Condition | None = None
 
 
-def fed_by(case: Case) -> Fed:
+def fed_by(case: Case, ranks: SideRanks) -> Fed:
     """The score that stops a library's loop, by which the user's function answers; and the items that it goes over."""
     asked, scored, items = of_answer(case.sources), of_score(case.sources), of_items(case.sources)
+    hook, left = ended_by_hook(case.sources)
+    items = items or [] if left else items or decided_back_of_items(case, ranks)
     said: list[Message] = []
     if asked:
         said.append(["the criterion that may have stopped it goes by ", Joined(asked, " and ")])
+    if left:
+        said.append([f"{hook}() may have left out the rest by ", Joined(left, " and ")])
     if scored:
         said.append(["the score that may have stopped it goes by ", Joined(scored, " and ")])
     if items:
         said.append(["how many items there are depends on ", Joined(items, " and ")])
-    return Fed(Joined(said, ", and "), next(iter([*asked, *scored, *items]), None))
+    return Fed(Joined(said, ", and "), next(iter([*asked, *left, *scored, *items]), None))
 
 
 @cause("HD102", explains=Diverged, order=88)

@@ -17,6 +17,7 @@ from hangdoc.diagnosis.causes.library_loops import (
 )
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -90,6 +91,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     stops = stops_of_stages(case)
     led, requests = requested(case, (gap.mine.stack, gap.theirs.stack), (culprits, others))
+    given = schedule_given(case, blame) if not (stops or requests) else ScheduleGiven()
     conditions = _logged_under(case, gap) if not case.programs and not stops else []
     more: Message = ""
     if not case.programs:
@@ -122,12 +124,15 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             led,
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
+            given.why,
         ),
         before_it_is_set(requests)
         + "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides"
         " (all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
-        "one more call of the stage before looks the same" if not case.programs or _goes_on_alike(case, gap) else "",
-        None if stops else only_condition(requests),
+        "one more call of the stage before looks the same"
+        if not case.programs or _goes_on_alike(case, gap)
+        else given.doubt,
+        None if stops else only_condition(requests) or given.decided_at,
     )
 
 

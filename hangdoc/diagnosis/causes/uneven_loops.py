@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from functools import partial
+
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
@@ -14,10 +17,12 @@ from hangdoc.diagnosis.causes.quiet_rounds import RoundWithoutCall, round_withou
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
+from hangdoc.diagnosis.condition.elsewhere.decided_back import decided_back
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.fed_loop import of_filters
 from hangdoc.diagnosis.condition.loops.held import items_held
+from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
@@ -25,7 +30,10 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.equal_counts import is_over_fixed
 from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
+from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Stack
 
@@ -95,6 +103,9 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         dropped, doubt = held, doubt or _ITS_ROUNDS
     if len(dropped) > 1:
         doubt = doubt or _SEVERAL_FILTERS
+    known = counting is not None or dropped or out or loop.own_arm or other.doubt
+    fed = _fed_to(case, loop, (culprits, others)) if not known else []
+    doubt = doubt or (_ITS_ROUNDS if fed else "")
     if not (doubt or out or dropped) and item_bound(loop.guard.condition) is not None:
         doubt = _BOUND_OR_ITEMS
     return Finding(
@@ -112,6 +123,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             out,
             nested.why,
             _dropped(dropped),
+            ["how many items there are may depend on ", Joined(fed, " and ")] if fed else "",
             counted_from(counting) if counting is not None else "",
         ),
         [
@@ -126,13 +138,25 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             other.fix,
         ],
         doubt,
-        dropped[0] if dropped else counting.decided_at if counting is not None else None,
+        next(iter(dropped or fed), None) or (counting.decided_at if counting is not None else None),
         nested.at or (other.skip if blame.found.alignment.history.inferred else None),
     )
 
 
 _MOST_DROPPED = 2
 """Conditions by which an iterator leaves items out; chosen by hand."""
+
+
+def _fed_to(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[Condition]:
+    """What decides which items a `for` of the user's goes over, or how many, followed back from there."""
+    shown = partial(case.values.of, loop.file, loop.function)
+    if iterator_answers(case.sources, shown, loop.file, loop.guard.line):
+        return []  # told with the loop
+    at = place_of(case.sources, loop.file, loop.guard.line) if not loop.of_library else None
+    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
+    if at is None or len(loops) != 1 or is_over_fixed(case.sources, at.tree, loop.guard.line):
+        return []
+    return decided_back(case, ranks, at, loops[0].iter)
 
 
 def _dropped(conditions: list[Condition]) -> Message:

@@ -26,6 +26,7 @@ from hangdoc.model.process import Frame, Stack
 
 _MOST_LEVELS = 6
 """Callers that a name is followed through; chosen by hand."""
+_OF_OBJECT = "__call__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def expression_given(sources: Sources, frame: Frame, caller: Frame, name: str) -
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     method = bool(names) and names[0] in ("self", "cls")
     if call is not None and method and name == names[0]:
-        return call.func.value if isinstance(call.func, ast.Attribute) else None
+        return _owner_of(call, plain(frame.function))
     return _argument(call, names[1:] if method else names, name) if call is not None else None
 
 
@@ -130,7 +131,8 @@ def _given(sources: Sources, frame: Frame, caller: Frame, name: str, line: int) 
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     method = bool(names) and names[0] in ("self", "cls")
     if method and head == names[0]:
-        owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        called_on = _owner_of(call, plain(frame.function))
+        owner = dotted(called_on) if called_on is not None else ""
         changed = {*assignments(function, name)} if rest else ()
         return _Given(caller, owner, plain(frame.function), rest) if owner and not changed else None
     argument = _argument(call, names[1:] if method else names, head)
@@ -142,13 +144,22 @@ def _given(sources: Sources, frame: Frame, caller: Frame, name: str, line: int) 
 
 
 def _call_of(tree: ast.AST, line: int, function: str) -> ast.Call | None:
-    """The one call of the function at the line."""
+    """The one call of the function at the line; of an object's `__call__`, the only call there."""
     found = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and holds(node, line) and last_name(node.func) == function
+        if isinstance(node, ast.Call)
+        and holds(node, line)
+        and (last_name(node.func) == function or function == _OF_OBJECT)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _owner_of(call: ast.Call, function: str) -> ast.expr | None:
+    """The object whose method it is: `board` of `board.write(3)`, and of `board(3)`, which runs `__call__`."""
+    if function == _OF_OBJECT and last_name(call.func) != _OF_OBJECT:
+        return call.func
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def _argument(call: ast.Call, names: list[str], name: str) -> ast.expr | None:

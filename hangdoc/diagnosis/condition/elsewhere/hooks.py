@@ -26,7 +26,16 @@ _MOST = 2
 def skipped_by_hook(sources: Sources) -> tuple[str, list[Condition]]:
     """(hook, the conditions under which it answers so); ('', []) where none does, and where there are too many to
     tell."""
-    for hook in names("skips_by_answer"):
+    return _answering(sources, "skips_by_answer")
+
+
+def ended_by_hook(sources: Sources) -> tuple[str, list[Condition]]:
+    """The same of a hook by whose answer a library leaves out the rest of an epoch."""
+    return _answering(sources, "ends_by_answer")
+
+
+def _answering(sources: Sources, kind: str) -> tuple[str, list[Condition]]:
+    for hook in names(kind):
         found: dict[Condition, None] = {}
         for file, function in sources.user_functions(hook):
             for node in ast.walk(function):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
@@ -21,12 +22,15 @@ from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
+from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name
 from hangdoc.model.message import Condition
 
 _MOST_PLACES = 16
 """Lines of one iterator that yield or end; chosen by hand."""
+_MOST_STEPS = 3
+"""Names that are followed to what they were set to; chosen by hand."""
 _OBJECT = re.compile(r"<(\w+)>")
 
 
@@ -64,7 +68,9 @@ def makes_items_alike(
         return None
     if any(isinstance(n, _LEAVES) for n in ast.walk(function)):
         return None
-    if not all(_has_written_bound(sources, loop.iter) for loop in loops):
+    at = place_of(sources, where, function.lineno)
+    at = replace(at, function=function) if at is not None else None
+    if not all(_has_written_bound(sources, at, loop.iter) for loop in loops):
         return None
     return Condition(around[-1].condition, where, around[-1].line)
 
@@ -72,13 +78,21 @@ def makes_items_alike(
 _LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Try)
 
 
-def _has_written_bound(sources: Sources, source: ast.expr) -> bool:
+def _has_written_bound(sources: Sources, at: Place | None, source: ast.expr) -> bool:
     if not isinstance(source, ast.Call) or dotted(source.func) != "range" or source.keywords:
         return False
-    return all(
-        isinstance(each, ast.Constant) or (isinstance(each, ast.Attribute) and _is_written_out(sources, each.attr))
-        for each in source.args
-    )
+    return all(_is_written(sources, at, each) for each in source.args)
+
+
+def _is_written(sources: Sources, at: Place | None, value: ast.expr) -> bool:
+    """True for what the source shows to be one number on every rank: written there, in the program's one setting of an
+    attribute of that name, or in the only call of the function whose parameter it is."""
+    if isinstance(value, ast.Constant):
+        return True
+    if isinstance(value, ast.Attribute):
+        return _is_written_out(sources, value.attr)
+    given = settings(sources, at, value) if at is not None and isinstance(value, ast.Name) else []
+    return len(given) == 1 and given[0].how == "given" and isinstance(given[0].value, ast.Constant)
 
 
 def _is_written_out(sources: Sources, name: str) -> bool:
@@ -118,6 +132,7 @@ def _maker(
     if tree is None or not loops:
         return None
     source = without_wrappers(loops[0].iter)
+    source = _made_by(sources, file, line, source) or source
     if isinstance(source, ast.Call):
         called = last_name(source.func)
         found = [each for each in sources.user_functions(called) if _yields(each[1])]
@@ -127,6 +142,21 @@ def _maker(
         match = _OBJECT.fullmatch(next(iter(made))) if len(made) == 1 else None
         found, called = (list(_of_class(sources, match[1])) if match else []), match[1] if match else ""
     return (called, *found[0]) if len(found) == 1 else None
+
+
+def _made_by(sources: Sources, file: str, line: int, source: ast.expr) -> ast.Call | None:
+    """The only call of a generator of the program's that a name of the loop's function was set to, or given: `run(self,
+    data)` and `run(stream(rank, 48))` → `stream(rank, 48)`; None where it is no name, or set to something else."""
+    at = place_of(sources, file, line)
+    for _ in range(_MOST_STEPS):
+        made = settings(sources, at, source) if at is not None and isinstance(source, ast.Name) else []
+        if len(made) != 1 or made[0].how not in ("set", "given") or made[0].value is None:
+            return None
+        at, source = made[0].at, without_wrappers(made[0].value)
+        if isinstance(source, ast.Call):
+            found = list(sources.user_functions(last_name(source.func)))
+            return source if found and all(_yields(function) for _, function in found) else None
+    return None
 
 
 def _of_class(sources: Sources, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
