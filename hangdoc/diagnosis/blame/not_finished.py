@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.unsent_message import owners_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.wording import ranks_text
 
@@ -28,8 +29,11 @@ def not_finished(case: Case, server: int) -> Blame[NotFinished] | None:
     """The blame of the ranks whose connections are open; None where those of all are, or one of them does anything but
     wait for the server."""
     process = case.ranks[server].process
-    files = process.blocking_files if process is not None else ()
-    watched = {rank for file in files if file.target.startswith("socket:") for rank in owners_of(case, server, file)}
+    many = names("wait_for_many", of="kernel")
+    files = [file for file in process.blocking_files if file.operation in many] if process is not None else []
+    sockets = [file for file in files if file.target.startswith("socket:")]
+    # Of one alone, the rank may be its client.
+    watched = {rank for file in sockets for rank in owners_of(case, server, file)} if len(sockets) > 1 else set()
     others = case.seen - {server}
     waiting = {r for r in others if case.activities[r].kind in COMMUNICATING and server in case.graph.on(r)}
     done = tuple(sorted(others - watched))

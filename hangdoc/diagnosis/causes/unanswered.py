@@ -14,8 +14,9 @@ from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.state.serving import is_unaccepted
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.told_errors import ended_thread
@@ -51,6 +52,12 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     ]
     fix = "let the thread that serves the socket close it whatever happens, send before the call that the reader has "
     fix += "to join, and give the read a timeout"
+    more = _asked_more_under(case, askers[0]) if _is_unaccepted(case, askers[0]) and not late else []
+    if more:
+        why = [f": it accepts no more, so another rank may have taken the turn of rank {askers[0]}"]
+        rounds = ["a rank asks once more under ", Joined(more, " or ")]
+        fix = "let the server take requests until each rank has said that it is done, not a number of them, and give "
+        fix += "the read a timeout"
     if late:
         why = [": it has given the others what ", Ranks(askers), " waits for, probably before that one came"]
         rounds = [Ranks(blame.culprits), " alone has been under ", Joined(late, " and "), " on the way there"]
@@ -70,8 +77,32 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             [f"what rank {server} sends, it sends under ", Joined(sent, " and ")] if sent else "",
         ),
         fix,
-        decided_at=late[0] if late else again,
+        decided_at=next(iter((*late, *more)), again),
     )
+
+
+def _is_unaccepted(case: Case, rank: int) -> bool:
+    """True if the rank waits on a connection that its server never accepted."""
+    process = case.ranks[rank].process
+    return process is not None and any(map(is_unaccepted, process.blocking_files))
+
+
+def _asked_more_under(case: Case, rank: int) -> list[Condition]:
+    """The conditions under which the function in which the rank waits makes the same request at another line.
+
+    Example: `board.hand_in(score) ⏎ if score < floor: ⏎ board.hand_in(floor)`, and it waits in the former → the `if`.
+    """
+    where = case.activities[rank].where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    if where is None or tree is None:
+        return []
+    calls = [n for n in ast.walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Call)]
+    made = {last_name(call.func) for call in calls if holds(call, where.line)} - {""}
+    here = {guard.place for guard in guards(tree, where.line)}
+    again = [call for call in calls if last_name(call.func) in made and not holds(call, where.line)]
+    around = [g for call in again for g in guards(tree, call.lineno) if g.kind in CONDITIONS and g.place not in here]
+    found = list(dict.fromkeys(Condition(g.condition, where.file, g.line) for g in around))
+    return found if len(found) <= _MOST_CONDITIONS else []
 
 
 def _asks_again(case: Case, rank: int) -> Condition | None:
