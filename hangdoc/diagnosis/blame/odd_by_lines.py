@@ -34,7 +34,7 @@ def odd_by_lines(case: Case, among: Iterable[int]) -> int | None:
     alone = case.ran.ran_what_no_other_has(everybody)
     if len(alone) > _MOST_ALONE:
         return None
-    left = {rank: found for rank in alone if (found := _left_alone(case, rank, everybody))}
+    left = {rank: found for rank in alone if (found := left_by_one(case, rank, everybody))}
     leading = [rank for rank, found in left.items() if any(each.leads_out for each in found)]
     odd = leading or (list(left) if len(everybody) > 2 else [])
     return odd[0] if len(odd) == 1 and odd[0] in set(among) else None
@@ -60,7 +60,7 @@ def ran_alone_text(rank: int) -> str:
     return f"rank {rank} alone has run what no other rank has"
 
 
-def _left_alone(case: Case, rank: int, everybody: tuple[int, ...]) -> list[LeftBehind]:
+def left_by_one(case: Case, rank: int, everybody: tuple[int, ...]) -> list[LeftBehind]:
     """What the rank alone has been in, but for the suites that it is in now, where it waits."""
     sides = (rank,), tuple(other for other in everybody if other != rank)
     now = {(frame.file, frame.line) for frame in user_stack(case.activities[rank].stack)}

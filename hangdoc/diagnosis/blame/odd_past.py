@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, left_behind
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.blame.odd_by_lines import left_by_one
+from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -53,9 +53,5 @@ def odd_past(case: Case) -> Blame[OddPast] | None:
 def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[LeftBehind]:
     """The conditions by which that rank alone has left a function or a round of a loop, and the handlers that it alone
     was in."""
-    sides = (rank,), tuple(each for each in ranks if each != rank)
-    found: dict[tuple[str, int], LeftBehind] = {}
-    for left in (*left_behind(case, sides), *ran_alone(case, sides)):
-        if left.side == 0 and (left.leads_out or left.guard.kind == "try"):
-            found.setdefault((left.file, left.guard.line), left)
-    return list(found.values())
+    left = [each for each in left_by_one(case, rank, ranks) if each.leads_out or each.guard.kind == "try"]
+    return list({(each.file, each.guard.line): each for each in reversed(left)}.values())[::-1]
