@@ -74,9 +74,9 @@ def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
 
 
 def _stacks_of_messages(case: Case, rank: int) -> Iterator[Stack]:
-    """Those of the rank's latest messages, the newest first; where its journal was not seen, of what it waits in."""
+    """Those of the rank's latest messages, the newest first; where its journal has no call, of what it waits in."""
     journal, now = case.ranks[rank].journal, case.activities[rank]
-    if journal is None:
+    if journal is None or not (journal.calls or journal.point_to_points):
         yield from [now.stack] if now.kind in MESSAGES else []
         return
     for message in reversed(journal.point_to_points[-_RECENT:]):
