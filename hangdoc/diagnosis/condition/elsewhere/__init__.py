@@ -15,7 +15,7 @@
 ``filled``, ``logged``, ``hooks``
                       what a metric holds, what is logged, what a hook answers
 ``set_before``        where a flag, a choice, a list or an argument was set that the condition asks
-``decided_back``      what decides a value that a loop goes over or a library was given, followed back to the user's test
+``decided_back``      what decides a value that a loop goes over or a library was given, some steps back
 ``prepared``, ``taken``
                       what put a message into a list, or an item into a queue, which others issue or take
 ``left_behind``       around statements that left something behind on one side alone: counts, lists, flags
