@@ -17,7 +17,7 @@ from hangdoc.diagnosis.condition.elsewhere.decided_back import decided_back_of_i
 from hangdoc.diagnosis.condition.elsewhere.hooks import ended_by_hook
 from hangdoc.diagnosis.condition.loops.begun_again import may_have_begun_again
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
-from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score
+from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score, of_stopper
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -59,7 +59,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     library = package_of(loop.file)
     stops = _guarded_stops(case, _frame(loop))
     other = round_without_call(case, blame, loop, gap)
-    fed = fed_by(case, (culprits, others)) if not stops else Fed()
+    fed = fed_by(case, (culprits, others), library) if not stops else Fed()
     given = schedule_given(case, blame) if not (stops or fed.decided_at) else ScheduleGiven()
     stacks = (gap.mine.stack if gap.mine is not None else (), gap.theirs.stack if gap.theirs is not None else ())
     again = may_have_begun_again(case, loop, stacks, (culprits, others))
@@ -100,12 +100,18 @@ class Fed:
     decided_at: Condition | None = None
 
 
-def fed_by(case: Case, ranks: SideRanks) -> Fed:
-    """The score that stops a library's loop, by which the user's function answers; and the items that it goes over."""
+def fed_by(case: Case, ranks: SideRanks, library: str) -> Fed:
+    """The score that stops a library's loop, by which the user's function answers; and the items that it goes over.
+    Without any, what the program made to stop it by a score, unless the library's ranks agree on when to stop."""
     asked, scored, items = of_answer(case.sources), of_score(case.sources), of_items(case.sources)
     hook, left = ended_by_hook(case.sources)
-    items = items or [] if left else items or decided_back_of_items(case, ranks)
+    if not (items or left):
+        items = decided_back_of_items(case, ranks)
+    agreed = library in names("agrees_to_stop")
+    made = of_stopper(case.sources) if not (asked or left or scored or items or agreed) else []
     said: list[Message] = []
+    if made:
+        said.append([Joined(made, " or "), " may have stopped it by a score of each rank's own"])
     if asked:
         said.append(["the criterion that may have stopped it goes by ", Joined(asked, " and ")])
     if left:
@@ -114,7 +120,7 @@ def fed_by(case: Case, ranks: SideRanks) -> Fed:
         said.append(["the score that may have stopped it goes by ", Joined(scored, " and ")])
     if items:
         said.append(["how many items there are depends on ", Joined(items, " and ")])
-    return Fed(Joined(said, ", and "), next(iter([*asked, *left, *scored, *items]), None))
+    return Fed(Joined(said, ", and "), next(iter([*asked, *left, *scored, *items, *made]), None))
 
 
 @cause("HD102", explains=Diverged, order=88)

@@ -44,6 +44,14 @@ def of_score(sources: Sources) -> list[Condition]:
     return list(found) if len(found) <= _MOST else []
 
 
+def of_stopper(sources: Sources) -> list[Condition]:
+    """What the program makes to stop a library's loop by a score, which each rank may see otherwise:
+    `EarlyStoppingCallback(early_stopping_patience=3)`; [] where there is none, and where there are too many to tell."""
+    made = sources.user_calls(*names("stops_by_score"))
+    found = dict.fromkeys(Condition(text_of(each.call), each.file, each.call.lineno) for each in made)
+    return list(found) if len(found) <= _MOST else []
+
+
 def of_answer(sources: Sources) -> list[Condition]:
     """The tests by which the user's own criterion answers that a library asks in each round of its loop; [] where there
     is none, and where there are too many to tell.
