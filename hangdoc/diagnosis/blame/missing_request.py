@@ -15,15 +15,16 @@ from functools import partial
 
 from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
 from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
+from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, same_function, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import fork, is_in, same_function, site_of, user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, requests
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
@@ -154,7 +155,7 @@ def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
 
 def missing_request(
     case: Case,
-) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[AskedMore] | None:
+) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[OutOfStep] | Blame[AskedMore] | None:
     """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
     function that waits for another one, of those that made calls of that one before.
 
@@ -170,7 +171,8 @@ def missing_request(
     waiting, chain, unknown = tuple(asked), asked[min(asked)], False
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     absent = tuple(r for r in rest if r not in servers)
-    if case.hidden or not all(case.graph.on(r) & set(asked) for r in rest):
+    idle = {rank for rank in servers if serves_on_main(case, rank)}
+    if case.hidden or not all(r in idle or case.graph.on(r) & set(asked) for r in rest):
         return None
     # A thread of a pool, or of a socket's own, runs more around what it does for a request.
     servant = user_stack(chain.last.thread.frames)
@@ -198,8 +200,16 @@ def missing_request(
     return asked_more(case, absent, waiting, chain) or tie
 
 
-def _all_asked(case: Case, waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked]:
-    """The blame of all that called the function: one of them has left out a call before."""
+def serves_on_main(case: Case, rank: int) -> bool:
+    """True if the rank's main thread only takes requests in, and has other threads answer them."""
+    main = below_user(case.activities[rank].stack)
+    return any(is_in(frame, "server_file", "serves_in_turn") for frame in main)
+
+
+def _all_asked(case: Case, waiting: tuple[int, ...], called: str, chain: Chain) -> Blame[AllAsked] | Blame[OutOfStep]:
+    """The blame of all that called the function: one of them has left one out, and may be in a later round."""
+    if len(waiting) > 2 and (other := odd_by_value(case, waiting)) is not None:
+        return other
     sure = f"{called}() waits for a further call, and all that make it wait for its answer"
     proved = chain.last.thread.wakes_in is None
     if (odd := odd_by_lines(case, waiting)) is not None:

@@ -33,9 +33,10 @@ class OutOfStep(Explanation):
     values: tuple[tuple[int, str], ...]
 
 
-def odd_by_value(case: Case) -> Blame[OutOfStep] | None:
-    """The blame of that rank; of two, either. None where the ranks are at several lines, or the values do not tell."""
-    everybody = tuple(sorted(case.activities))
+def odd_by_value(case: Case, ranks: tuple[int, ...] = ()) -> Blame[OutOfStep] | None:
+    """The blame of that rank; of two, either. None where the ranks are at several lines, or the values do not tell.
+    ``ranks``: those that wait, all by default."""
+    everybody = ranks or tuple(sorted(case.activities))
     if case.hidden or len(everybody) < 2 or not at_one_line(case, everybody):
         return None
     where = next(iter(user_stack(case.activities[everybody[0]].stack)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.missing_request import serves_on_main
 from hangdoc.diagnosis.blame.shared_by_processes import is_past_them
 from hangdoc.diagnosis.blame.wait_cycle import MOST_TRIED
 from hangdoc.diagnosis.context import Case
@@ -118,8 +119,7 @@ def beside_a_server(case: Case, rank: int) -> Blame[ThreadWait] | None:
     Example: rank 0 waits in urlopen() for a thread of rank 1 in Engine.pause(), which waits for a condition; rank 1's
     main thread is in serve_forever() → rank 1, by that thread.
     """
-    main = below_user(case.activities[rank].stack)
-    if not any(is_in(frame, "server_file", "serves_in_turn") for frame in main):
+    if not serves_on_main(case, rank):
         return None
     chains = {r: c for r, c in sorted(case.chains.items()) if r != rank and c.through_a_servant and c.last.rank == rank}
     ends = {id(chain.last.thread) for chain in chains.values()}

@@ -30,6 +30,7 @@ def out_of_step(case: Case, blame: Blame[OutOfStep]) -> Finding:
     """What all wait for is named by a value that is another one on the culprit."""
     found, others = blame.found, others_of(case, blame)
     values = dict(found.values)
+    others = tuple(rank for rank in others if rank in values)
     mine, theirs = values[blame.culprits[0]], values[others[0]]
     set_under = set_anew_under(case, found.at, found.name)
     decided: Message = (
@@ -37,6 +38,8 @@ def out_of_step(case: Case, blame: Blame[OutOfStep]) -> Finding:
         if set_under
         else left_by_culprits(case, blame)
     )
+    past = conditions_of_call(case.sources, found.at, ()) if not decided else []
+    decided = [Joined(past, " and "), " decides whether a rank comes there in a round"] if past else decided
     kind = case.activities[blame.culprits[0]].kind
     return Finding(
         "HD305" if kind is ActivityKind.STORE_WAIT else CODES.get(kind, ""),
