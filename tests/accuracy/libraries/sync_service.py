@@ -6,11 +6,11 @@
 # culprits = [0]
 # culprits_any = [[1], [0, 1]]
 # lines = [27, 51, 52, 69, 72, 77, 80, 100, 101]
+# watch = "--give-up-after 8"
 # source = "https://github.com/meta-pytorch/torchcomms/pull/3121"
 # ///
 """Rank 0 publishes new weights over HTTP; one canary rank fetches and checks them first, then the others follow."""
-import io
-import logging
+import io, logging
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
