@@ -137,6 +137,7 @@ def _entry(entry: Call | PointToPoint, part: Part) -> Sequence[object]:
     whole = part.last or not entry.completed
     alike = (entry.op, entry.group, stack, entry.completed, entry.state, entry.thread_id, entry.timeout_ms)
     if isinstance(entry, Call):
-        arguments = (entry.input_sizes, entry.input_dtypes, entry.root) if whole else ()
+        sizes = entry.input_sizes, entry.output_sizes
+        arguments = (*sizes, entry.input_dtypes, entry.root) if whole else ()
         return *alike, entry.sequence, entry.thread_name, arguments
     return *alike, entry.peer, entry.tag, entry.batch, entry.sizes if whole else ()

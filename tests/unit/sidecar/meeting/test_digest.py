@@ -104,7 +104,7 @@ def plain(rank: RankSnapshot) -> RankSnapshot:
 def without_arguments(entry: Call | PointToPoint) -> Call | PointToPoint:
     """Of calls that have completed the backend has made sure that all ranks' arguments fit."""
     if isinstance(entry, Call):
-        return replace(entry, input_sizes=(), input_dtypes=(), root=None)
+        return replace(entry, input_sizes=(), output_sizes=(), input_dtypes=(), root=None)
     return replace(entry, sizes=())
 
 
@@ -479,3 +479,10 @@ def test_an_identity_survives_the_way(tmp_path: Path) -> None:
     assert {identity(piece) for piece in pieces} == set(made.known)
     assert value_from_bytes(Digest, made.written(), origin="digest") == made.digest
     assert isinstance(made, Digested)
+
+
+@pytest.mark.parametrize(("completed", "alike"), [(False, False), (True, True)])
+def test_what_ranks_expect_of_an_exchange_counts_while_it_is_under_way(completed: bool, alike: bool) -> None:
+    call = Call("0", 1, 1, "all_to_all", -1, input_sizes=((4,),), completed=completed)
+    parts = [Part(calls=(replace(call, output_sizes=((size,),)),)) for size in (4, 5)]
+    assert (identity(parts[0]) == identity(parts[1])) is alike
