@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.common_function import CommonFunction, common_function
@@ -46,9 +46,9 @@ from hangdoc.diagnosis.condition.stack_comparison import (
     readable,
     within_one_function,
 )
-from hangdoc.diagnosis.frames.landmarks import landmark
+from hangdoc.diagnosis.frames.landmarks import landmark, plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import Guard, jumps_further_in
 from hangdoc.diagnosis.source.sources import Sources
@@ -143,11 +143,12 @@ def _within_communication(stack: Stack) -> frozenset[int]:
     """The identities of a library's frames in which it communicates, and of those that they call: what goes round there
     is part of one communication.
 
-    Example: of train → backward → `for handle in self.handles: handle.wait()`, the frames from backward on.
+    Example: of train → backward → `for handle in self.handles: handle.wait()`, the frames from backward on. What runs
+    a module further in runs a part of the program: FSDP's wrapper around `generate()`, whose loop runs the model.
     """
     found: set[int] = set()
     within = False
-    for frame in reversed(stack):
+    for frame in reversed(list(takewhile(lambda f: plain(f.function) not in names("module_call"), stack))):
         mark = landmark(frame)
         within = is_library(frame) and (within or (mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE))
         found.update({id(frame)} if within else ())

@@ -115,7 +115,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     if not possible and waiting and gap.mine is not None and gap.theirs is not None:
         possible = left_by_those_ahead(case, sides, gap.mine.rank, gap.theirs.rank)
         possible = [p for p in possible if can_explain(case, gap, p, ranks)]
-    return by_what_was_written(case, possible, sides, ranks) if alignment.history.inferred else possible
+    return by_what_was_written(case, possible, sides, ranks)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

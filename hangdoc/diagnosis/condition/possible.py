@@ -43,7 +43,7 @@ def is_possible(
         return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
-    return can_have_been_in_try(case, point, found, sides, ranks[0]) or _both_came_from_within(case, gap, point)
+    return can_have_been_in_try(case, point, found, sides, ranks) or _both_came_from_within(case, gap, point)
 
 
 def can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:

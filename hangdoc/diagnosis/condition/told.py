@@ -28,7 +28,7 @@ def by_what_was_written(
 
     No more than an order: what else would look the same is still said.
     """
-    if not case.job.written or not points or points[0].seen:
+    if not case.job.written or not points or points[0].seen or (case.programs and _is_known(points[0])):
         return points
     told: list[BranchPoint] = []
     for side in (0, 1):
@@ -38,6 +38,17 @@ def by_what_was_written(
         told += [replace(point, told=True, doubt=point.doubt or _DOUBT) for point in other]
     known = {(point.file, point.guard.place, point.guarded) for point in told}
     return [*told, *(p for p in points if (p.file, p.guard.place, p.guarded) not in known)]
+
+
+def _is_known(point: BranchPoint) -> bool:
+    return point.differs or point.rank_like or point.both_arms
+
+
+def came_to_handler(case: Case, tried: BranchPoint, sides: tuple[Stack, Stack], ranks: SideRanks) -> bool:
+    """True if side 0 alone has written what only a handler of that `try` writes."""
+    if not case.job.written:
+        return False
+    return any(_is_other_arm(case.sources, tried, each) for each in _written(case, sides, ranks, 0))
 
 
 def _written(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks, side: int) -> list[WrittenUnder]:

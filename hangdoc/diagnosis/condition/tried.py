@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.told import came_to_handler
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import works_before
 from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
 
@@ -18,20 +20,23 @@ def can_have_been_in_try(
     point: BranchPoint,
     points: Sequence[BranchPoint],
     sides: tuple[Stack, Stack],
-    culprits: tuple[int, ...],
+    ranks: SideRanks,
 ) -> bool:
     """False for a try body that the culprits can't have been in: no exception leads out of it then.
 
     They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
-    calls something before the missing call. Where none of their calls were seen, what the body calls on the way there
-    counts as well.
+    calls something before the missing call. Where none of their calls were seen, or they wrote what a handler writes,
+    what the body calls on the way there counts as well.
     """
     tree = case.sources.function(point.file, point.line)
     return (
         (tree is not None and works_before(tree, point.guard.line, point.line))
         or any(f.file == point.file and plain(f.function) == point.function for f in sides[0])
         or any(p.uneven and (p.file, p.function) == (point.file, point.function) for p in points)
-        or (case.programs.keys().isdisjoint(culprits) and _works_further_in(case, point, sides[1]))
+        or (
+            (case.programs.keys().isdisjoint(ranks[0]) or came_to_handler(case, point, sides, ranks))
+            and _works_further_in(case, point, sides[1])
+        )
     )
 
 

@@ -18,19 +18,19 @@ from hangdoc.model.process import Frame
 def runs(tokens: Sequence[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
     """How many calls each execution of the loop issued; the last one may not be over.
 
-    Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
-    in, in, out, in of a loop → [2, 1].
+    Two executions with no call between them count as one; what another thread calls meanwhile is between none.
+    ``site``: only calls from there are counted. Example: calls in, in, out, in of a loop → [2, 1].
     """
     counts: list[int] = []
-    inside = False
+    within: tuple[str, int] | None = None  # the thread that is in the loop
     for token in tokens:
         if is_inside(token, point):
-            if not inside:
+            if within is None:
                 counts.append(0)
             counts[-1] += site in (None, token.site)
-            inside = True
-        else:
-            inside = False
+            within = (token.thread, token.thread_id)
+        elif within == (token.thread, token.thread_id):
+            within = None
     return counts
 
 
