@@ -29,6 +29,7 @@ from hangdoc.diagnosis.condition.elsewhere.raised import (
     thrown_under,
 )
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
+from hangdoc.diagnosis.condition.told import came_to_handler
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.library import is_library
@@ -222,9 +223,19 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ["the program raises under ", Joined(before, " and ")] if before else "",
         ),
         _AGREE + ("calls again" if repeats else "skips"),
-        "the exception itself was not seen" if before else _doubt(case, blame, gap, point, thrown, only),
+        "the exception itself was not seen"
+        if before
+        else _doubt(case, blame, gap, point, thrown, only) or _only_written(case, blame, gap, point),
         decided_at=before[0] if before else None if only is None and _is_shown(blame, point, raised) else decided,
     )
+
+
+def _only_written(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint) -> str:
+    """What there is to doubt where the output tells of the handler, and no exception was seen to be handled."""
+    sides = gap.mine.stack if gap.mine else (), gap.theirs.stack if gap.theirs else ()
+    ranks = blame.culprits, others_of(case, blame)
+    seen = any((journal := case.ranks[r].journal) is not None and journal.handled for r in ranks[0])
+    return "" if seen or not came_to_handler(case, point, sides, ranks) else "only the output tells of the exception"
 
 
 _NO_EXCEPTION_SEEN = "the exception itself was not seen" + _OR_FEWER
