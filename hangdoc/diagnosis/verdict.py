@@ -41,7 +41,7 @@ from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.dumps import end_of_wait, read
+from hangdoc.diagnosis.dumps import end_of_wait, not_shown, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
@@ -101,7 +101,8 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
         named = name_cause(case, reading.found)
         found, named = _with_further(case, reading.found, named)
         named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
-        return _assemble(case, found, named, reading.outcome, writer)
+        told = _assemble(case, found, named, reading.outcome, writer)
+        return replace(told, unavailable=not_shown(case, reading.outcome))
     ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
     said = reading.said
     if reading.outcome == Outcome.HANG:
@@ -110,7 +111,7 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     unseen = tuple(sorted(case.hidden))
     perhaps = reading.found.alternatives if reading.outcome == Outcome.HANG and not reading.found.culprits else ()
     told = replace(_blind(case, said, writer), outcome=reading.outcome, alternatives=perhaps)
-    return replace(told, ranks=ranks, evidence=evidence, unseen=unseen)
+    return replace(told, ranks=ranks, evidence=evidence, unseen=unseen, unavailable=not_shown(case, reading.outcome))
 
 
 def _with_further(case: Case, found: Blame[Explanation], named: Finding) -> tuple[Blame[Explanation], Finding]:

@@ -26,6 +26,8 @@ class Unavailable:
 
 NO_PROBE = "there is no probe in this process"
 """Why a rank's journal is missing that nobody started under ``watch``: its past is there, and was not asked for."""
+DUMPS = "dumps"
+"""What a note is of that says what the dumps of a job leave out, and which setting would show it."""
 
 
 @dataclass(frozen=True, slots=True)

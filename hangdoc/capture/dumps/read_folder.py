@@ -15,7 +15,7 @@ from hangdoc.capture.dumps.membership import Member, member_of, newest_run, one_
 from hangdoc.capture.dumps.workers import read_all
 from hangdoc.capture.read.recorder_groups import MOST_RANKS
 from hangdoc.model.journal import Journal
-from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.snapshot import DUMPS, Unavailable
 from hangdoc.model.wording import name_ranks
 
 _MOST_NAMED = 8
@@ -206,10 +206,10 @@ def _gaps(chosen: list[Member]) -> list[Unavailable]:
     found = []
     active = [member.rank for member in chosen if member.dump.active_only]
     if active:
-        why = f"the dumps of {name_ranks(active)} show calls that have not completed, and no other"
-        found.append(Unavailable("journal", why, "unset TORCH_INCLUDE_ONLY_ACTIVE to see what came before"))
+        why = f"those of {name_ranks(active)} show no call that had completed"
+        found.append(Unavailable(DUMPS, why, "unset TORCH_INCLUDE_ONLY_ACTIVE"))
     bare = [member.rank for member in chosen if len(member.dump.body) and not member.dump.with_frames]
     if bare:
-        why = f"the dumps of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
-        found.append(Unavailable("stack", why, "take them as pickles, with TORCH_INCLUDE_STACK_TRACE unset or 1"))
+        why = f"those of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
+        found.append(Unavailable(DUMPS, why, "set TORCH_INCLUDE_STACK_TRACE=1, and take pickles, not JSON"))
     return found

@@ -183,11 +183,10 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
         return None
     stuck = case.activities[wait.waiter]
     alike = [w.waiter for w in waits if _same_call(case.activities[w.waiter], stuck)]
-    owed: Message = (
-        [_owed(stuck), ", which waited for it"]
-        if stuck.kind in MESSAGES
-        else [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
-    )
+    owed: Message = [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
+    if stuck.kind in MESSAGES:
+        peers = [w.waiter for w in waits if case.activities[w.waiter].kind == stuck.kind]
+        owed = [_owed_message(stuck, Ranks.of(sorted({*peers}))), ", which waited for ", "them" if peers[1:] else "it"]
     return Finding(
         "",
         sentence([Does(culprits, "has", "have"), " not issued ", owed, at(stuck.where)]),
@@ -204,13 +203,17 @@ def _same_call(one: Activity, other: Activity) -> bool:
     return (one.kind, one.group, one.members, one.sequence) == (other.kind, other.group, other.members, other.sequence)
 
 
-def _owed(stuck: Activity) -> str:
+def _owed(stuck: Activity) -> Message:
     """What the culprit has not issued: the call in which ``stuck`` waits, or the other side of its message."""
-    if stuck.kind == ActivityKind.RECV:
-        return f"its send to rank {stuck.rank}"
-    if stuck.kind == ActivityKind.SEND:
-        return f"its recv from rank {stuck.rank}"
+    if stuck.kind in MESSAGES:
+        return _owed_message(stuck, Ranks((stuck.rank,)))
     return single_spaced(stuck.text)
+
+
+def _owed_message(stuck: Activity, peers: Ranks) -> Message:
+    """'a send to rank 1', 'the recvs from ranks 1 and 6'."""
+    op, way = ("send", "to") if stuck.kind == ActivityKind.RECV else ("recv", "from")
+    return [f"the {op}s {way} " if len(peers.ranks) > 1 else f"the {op} {way} ", peers]
 
 
 @cause(explains=OutsideWait, order=1080)

@@ -68,8 +68,8 @@ def test_pickles_and_json_plain_and_packed_are_read_side_by_side(tmp_path: Path)
         assert [(call.sequence, call.completed) for call in journal.calls] == [(1, True), (2, False)]
         assert journal.groups[0].members == (0, 1, 2, 3, 4)
     assert found.journals[4].stack(found.journals[4].calls[0].stack)[0] == Frame("/job/train.py", 12, "train")
-    assert [note.what for note in found.unavailable] == ["stack"]
-    assert "the dumps of rank 3 hold no stacks" in told(found)
+    assert [note.what for note in found.unavailable] == ["dumps"]
+    assert "those of rank 3 hold no stacks" in told(found)
 
 
 def test_what_is_no_dump_is_named_if_it_looks_like_one(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_dump_of_active_calls_alone_is_marked(tmp_path: Path) -> None:
     write(tmp_path / "trace_1", dump(nccl(1, record_id=0, **waits), pg_config=config(2)))
     found = read_dump_folder(tmp_path)
     assert (found.journals[0].active_only, found.journals[1].active_only) == (True, False)
-    assert "rank 0 show calls that have not completed, and no other" in told(found)
+    assert "those of rank 0 show no call that had completed" in told(found)
 
 
 # Folding
