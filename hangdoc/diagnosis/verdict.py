@@ -64,9 +64,17 @@ from hangdoc.model.writing import Writer
 
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
-    """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
+    """The verdict on one snapshot; of several jobs in one folder of dumps the worst, with the others. Never raises on
+    odd data: what could not be seen lowers the confidence."""
     with without_collector():
-        return _judged(job)
+        if not job.others:
+            return _judged(job)
+        each = [replace(_judged(one), job=one.run_id) for one in (job, *job.others)]
+        worst, *others = sorted(each, key=lambda found: _WORST_FIRST.index(found.outcome))
+        return replace(worst, others=tuple(others))
+
+
+_WORST_FIRST = (Outcome.HANG, Outcome.CRASHED, Outcome.BLIND, Outcome.SLOW, Outcome.HEALTHY)
 
 
 def _judged(job: JobSnapshot) -> Diagnosis:

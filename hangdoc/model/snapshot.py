@@ -168,6 +168,8 @@ class JobSnapshot:
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
     schema: str = SNAPSHOT_SCHEMA
+    others: tuple[JobSnapshot, ...] = ()
+    """Other jobs whose dumps lie in the same folder, the newest first; ``run_id`` says where each of them lies."""
 
     @property
     def launchers(self) -> tuple[tuple[str, Process], ...]:

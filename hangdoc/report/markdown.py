@@ -11,7 +11,7 @@ from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
 from hangdoc.report.code import lay_out as lay_out_code
 from hangdoc.report.layout import Layout, Row
 from hangdoc.report.reason_rows import evidence_rows, reason_rows
-from hangdoc.report.terminal import headline
+from hangdoc.report.terminal import headline, jobs_in_words
 
 _CODE_SPAN = re.compile(r"(`[^`]*`)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
@@ -20,7 +20,14 @@ _WIDTH = 120
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The report in GitHub's Markdown. Text that comes from the job is escaped; the code is in a fenced block."""
+    """The report in GitHub's Markdown; of several jobs in a folder of dumps one after the other. Text that comes from
+    the job is escaped; the code is in a fenced block."""
+    said = jobs_in_words(diagnosis)
+    parts = [f"{_prose(said)}\n"] if said else []
+    return "\n".join([*parts, *map(_report, (diagnosis, *diagnosis.others))])
+
+
+def _report(diagnosis: Diagnosis) -> str:
     names = FileNames(diagnosis)
     title, facts = headline(diagnosis)
     parts = [f"### {_prose(title)}", _prose(" · ".join(facts)), f"**{_prose(diagnosis.verdict)}**"]

@@ -38,13 +38,35 @@ def render(
     host: str = "",
     verbose: bool = False,
 ) -> str:
-    """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
+    """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline; of several jobs in a folder
+    of dumps one after the other.
 
     ``unicode`` False gives pure ASCII. Text that comes from the job is escaped and never interpreted. ``host``: this
     machine's name, where places may link to their files. ``verbose``: with all evidence and stacks.
     """
+    parts = [
+        _report(each, width=max(40, min(200, width)), color=color, unicode=unicode, host=host, verbose=verbose)
+        for each in (diagnosis, *diagnosis.others)
+    ]
+    if diagnosis.others:
+        layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+        layout.header([Piece(jobs_in_words(diagnosis))], [])
+        parts.insert(0, layout.finish())
+    return "\n".join(parts)
+
+
+def jobs_in_words(diagnosis: Diagnosis) -> str:
+    """'2 jobs left dumps here, the worst first: replica_1 hang, replica_0 healthy.'; '' where there is one."""
+    if not diagnosis.others:
+        return ""
+    each = ", ".join(f"{one.job} {one.outcome}" for one in (diagnosis, *diagnosis.others))
+    return f"{1 + len(diagnosis.others)} jobs left dumps here, the worst first: {each}."
+
+
+def _report(diagnosis: Diagnosis, *, width: int, color: bool, unicode: bool, host: str, verbose: bool) -> str:
+    """The report on one job."""
     seen_here = host if any(activity.host == host for activity in diagnosis.ranks) else ""
-    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode, host=seen_here)
+    layout = Layout(width=width, color=color, unicode=unicode, host=seen_here)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
     if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
@@ -192,6 +214,8 @@ def _terminal(stream: TextIO) -> tuple[bool, int]:
 
 
 def _job(diagnosis: Diagnosis, *, with_stall: bool = False) -> Iterator[str]:
+    if diagnosis.job:
+        yield diagnosis.job
     size = diagnosis.world_size or len(diagnosis.ranks)
     if size:
         yield f"{size} rank{'s' if size != 1 else ''}"

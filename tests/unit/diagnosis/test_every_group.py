@@ -1,5 +1,5 @@
-"""Dumps of 4 x 4 ranks, of which two tensor-parallel groups stand at an earlier call than their peers: in each of them a
-rank is to blame, and all of these are to be named."""
+"""Dumps of 4 x 4 ranks, of which two tensor-parallel groups stand at an earlier call than their peers: in each of them
+a rank is to blame, and all of these are to be named."""
 
 from __future__ import annotations
 
