@@ -17,7 +17,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
-from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
+from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_completed, unlike_calls_paired
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
@@ -26,7 +26,7 @@ from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
-from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.message import Message, Ranks, Values, joined, sentence
 from hangdoc.model.operations import message_way
 from hangdoc.model.snapshot import DUMPS, Unavailable
 from hangdoc.model.wording import name_duration
@@ -48,10 +48,34 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     found = no_surer_than_its_group(case, found)
     moment = case.times.moment
     if moment is Moment.COMPLETE:
+        unlike = next((said for history in case.histories if (said := _unlike(history)) is not None), None)
+        if unlike is not None:
+            return Reading(Outcome.HANG, found, unlike)
         # A rank at which nothing is under way may be the one that those wait for whose dumps are missing.
         outcome = Outcome.HEALTHY if _all_read(case) else Outcome.BLIND
         return Reading(outcome, found, _all_complete(case)) if case.programs else _blind(case, found)
     return _under_way(case, found)
+
+
+def _unlike(history: GroupHistory) -> Finding | None:
+    """A warning of calls that met and differ, though all of them completed; None where there are none."""
+    calls = unlike_calls_completed(history)
+    if not calls:
+        return None
+    number = next(iter(calls.values())).sequence
+    several = len({call.op for call in calls.values()}) > 1
+    given = {rank: call.op if several else _arguments(call) for rank, call in calls.items()}
+    what = "calls" if several else next(iter(calls.values())).op
+    verdict = sentence([f"calls that met differ: {what} #{number} of {history.label} is ", Values(given)])
+    done = "they all completed, so no rank waited when the dumps were written; what they left is wrong on some rank"
+    fix = "make the ranks agree on that call: NCCL does not compare what they give, and may as well wait for ever"
+    return Finding("", verdict, done, fix)
+
+
+def _arguments(call: Token) -> str:
+    """'[4] Float'."""
+    shapes = " ".join(f"[{', '.join(map(str, shape))}]" for shape in call.sizes or ())
+    return f"{shapes} {' '.join(call.dtypes)}".strip()
 
 
 def _under_way(case: Case, found: Blame[Explanation]) -> Reading:

@@ -403,6 +403,8 @@ def operation(profiling_name: str) -> tuple[str, int]:
     peer = -1
     if match := re.match(r"(send|recv) \d+(?:->|<-)(\d+)$", name):
         return match[1], int(match[2])
+    if re.match(r"recv \d+<-\?$", name):
+        return "recv_anysource", peer
     name = name.rstrip("_") or name
     return _OPERATIONS.get(name, name), peer
 
