@@ -22,7 +22,7 @@ from hangdoc.model.snapshot import Unavailable
 
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
-"""Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
+"""Of an answer, one for each recorder: what the probe asks for at most."""
 _MOST_CHAINED = 8
 """Exceptions that one was raised from: twice what the probe says. Judgement."""
 _MOST_TYPED_IN = 64
@@ -81,6 +81,8 @@ class ProbeDetails:
     """MASTER_ADDR and MASTER_PORT as the process has them by now: a program may set them itself."""
     environment: tuple[tuple[str, str], ...] = ()
     """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
+    unsure_calls: tuple[int, ...] = ()
+    """As of ``Recorded``."""
     unavailable: tuple[Unavailable, ...] = ()
 
 
@@ -136,9 +138,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         source="probe",
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
-        point_to_points=_merged(
-            tuple(call for call in noted if not operation(call.op).rooted), recorded.point_to_points
-        ),
+        point_to_points=_merged(tuple(call for call in noted if not operation(call.op).rooted), recorded),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
@@ -171,6 +171,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         ),
         meets_at=tuple(pair for pair in _environment(header.get("meets_at")) if pair[0] in MEETING_NAMES),
         environment=_environment(header.get("environment")),
+        unsure_calls=recorded.unsure_calls,
         unavailable=unavailable,
     )
 
@@ -288,15 +289,21 @@ def _recorded(
         if isinstance(found, Unavailable):
             failed.append(found)
         else:
+            unsure = tuple(len(joined.calls) + place for place in found.unsure_calls)
             joined = Recorded(
                 (*joined.calls, *found.calls),
                 joined.point_to_points + found.point_to_points,
                 joined.groups + found.groups,
                 joined.counters + found.counters,
                 max(joined.forgotten, found.forgotten if found.point_to_points else 0),
+                unsure_calls=joined.unsure_calls + unsure,
+                unsure_messages=joined.unsure_messages | found.unsure_messages,
             )
     if len(parts) > 1:
-        joined = replace(joined, calls=tuple(sorted(joined.calls, key=lambda call: call.created_ns)))
+        order = sorted(range(len(joined.calls)), key=lambda place: joined.calls[place].created_ns)
+        doubted = set(joined.unsure_calls)
+        unsure = tuple(new for new, old in enumerate(order) if old in doubted)
+        joined = replace(joined, calls=tuple(joined.calls[place] for place in order), unsure_calls=unsure)
     return joined, tuple(failed)
 
 
@@ -311,11 +318,14 @@ def _parts(header: dict[str, Any], body: bytes) -> list[bytes]:
     return [body[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
-    """The calls of both, the recorder's alone for groups in which it has some (nccl): it sees when they end."""
-    known = {call.group for call in recorded}
+def _merged(probed: tuple[PointToPoint, ...], recorded: Recorded) -> tuple[PointToPoint, ...]:
+    """The calls of both, those of a group from one source: the recorder, if it has some and sees when they end (nccl),
+    else the probe, if it has some."""
+    noted = {call.group for call in probed}
+    theirs = [call for call in recorded.point_to_points if call.group not in noted & recorded.unsure_messages]
+    known = {call.group for call in theirs}
     kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
-    return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
+    return tuple(sorted([*theirs, *kept], key=lambda call: call.created_ns))
 
 
 def stack(rows: Any) -> Stack:
