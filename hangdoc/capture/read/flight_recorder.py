@@ -305,7 +305,7 @@ class Reader:
         self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
         self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
         return {
-            "op_id": whole(entry.get("op_id")),
+            "op_id": 0 if progress.hooked else whole(entry.get("op_id")),
             "stack": self._stack(entry.get("frames")),
             "created_ns": created_ns,
             "started_ns": started_ns,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,12 +134,11 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
     recorded, unavailable = _recorded(header, body, table, groups)
     # The probe notes the root of a rooted collective as the peer of a point-to-point call with the same number.
     noted = _point_to_points(header, stacks)
-    roots = _roots(noted, groups)
     handled = _list(header.get("handled"))
     journal = Journal(
         source="probe",
         groups=groups,
-        calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
+        calls=_with_roots(recorded.calls, noted, groups),
         point_to_points=_merged(tuple(call for call in noted if not operation(call.op).rooted), recorded),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
@@ -257,18 +258,31 @@ def _phases(header: dict[str, Any]) -> tuple[Phase, ...]:
     )
 
 
-def _roots(noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]) -> dict[tuple[str, int], int]:
-    """(name of the group, ``op_id``) of each rooted collective → the root's place among the group's members."""
+def _with_roots(
+    calls: Sequence[Call], noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]
+) -> tuple[Call, ...]:
+    """``calls``, the rooted ones with the root's place among the group's members, where the probe ``noted`` it.
+
+    Both count a group's operations; of a recorder that counts in another way the times tell: the probe's note lies
+    between the call and the one that the thread issued before.
+    """
     places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
-    return {
-        (call.group, call.op_id): places[call.group][call.peer]
-        for call in noted
-        if operation(call.op).rooted and call.peer in places.get(call.group, ())
-    }
-
-
-def _with_root(call: Call, root: int | None) -> Call:
-    return call if root is None or not operation(call.op).rooted else replace(call, root=root)
+    rooted = [note for note in noted if operation(note.op).rooted and note.peer in places.get(note.group, ())]
+    by_number = {(each.group, each.op_id): each for each in rooted}
+    by_thread: dict[tuple[int, str, str], list[PointToPoint]] = {}
+    for each in rooted:
+        by_thread.setdefault((each.thread_id, each.group, each.op), []).append(each)
+    before: dict[int, int] = {}
+    roots: list[int | None] = []
+    for call in calls:
+        note = by_number.get((call.group, call.op_id))
+        if not call.op_id:
+            notes = by_thread.get((call.thread_id, call.group, call.op), [])
+            at = bisect_right(notes, call.created_ns, key=lambda earlier: earlier.created_ns) - 1
+            note = notes[at] if at >= 0 and notes[at].created_ns >= before.get(call.thread_id, 0) else None
+        roots.append(places[note.group][note.peer] if note is not None and operation(call.op).rooted else None)
+        before[call.thread_id] = call.created_ns
+    return tuple(call if root is None else replace(call, root=root) for call, root in zip(calls, roots, strict=True))
 
 
 def _recorded(

@@ -78,6 +78,8 @@ class Progress:
     gave_up: bool = False
     """PyTorch's watchdog retired the call though it had not completed."""
     unsure: bool = False
+    hooked: bool = False
+    """c10d's hook has recorded it, which counts operations in its own way, from 0."""
 
 
 def progress_of(entry: dict[Any, Any]) -> Progress:
@@ -89,10 +91,11 @@ def progress_of(entry: dict[Any, Any]) -> Progress:
     if library == "gloo" and not by_torchcomms:
         return Progress("", completed or retired)
     watched = library in _WATCHED and not by_torchcomms
+    hooked = not watched and library != "xccl"
     if not completed and not watched and (retired or library == "xccl"):
-        return Progress("", completed=True, unsure=True)
-    known = library in _ON_DEVICES and isinstance(state, str) and state in _STATES
-    return Progress(str(state) if known else "", completed, gave_up=watched and retired and not completed)
+        return Progress("", completed=True, unsure=True, hooked=hooked)
+    known = str(state) if library in _ON_DEVICES and isinstance(state, str) and state in _STATES else ""
+    return Progress(known, completed, gave_up=watched and retired and not completed, hooked=hooked)
 
 
 def _description(entry: dict[Any, Any]) -> str:
