@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -35,8 +36,9 @@ def found(version: str) -> str:
 def with_torch_and_hangdoc(version: str, *, seconds: float) -> str:
     """A Python of that version in an environment with torch and this hangdoc, kept for the next time.
 
-    Raises ``CannotBeHadError``; none of its steps takes longer than ``seconds``.
+    Raises ``CannotBeHadError``, at the latest after ``seconds``.
     """
+    until = time.monotonic() + seconds
     python = found(version)
     if not python:
         raise CannotBeHadError(f"no Python {version}: neither in /usr/bin, nor in PATH, nor in ~/.pyenv/versions")
@@ -44,25 +46,25 @@ def with_torch_and_hangdoc(version: str, *, seconds: float) -> str:
     mine = str(folder / "bin" / "python")
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _run([python, "-m", "venv", str(folder)], seconds)
-        _install(mine, seconds, "--no-deps", f"torch=={TORCH}")
-        (folder / "lib" / f"python{version}" / "site-packages" / "shared.pth").write_text(f"{_shared(mine, seconds)}\n")
-        _install(mine, seconds, "numpy", *_dependencies())
+        _run([python, "-m", "venv", str(folder)], until)
+        _install(mine, until, "--no-deps", f"torch=={TORCH}")
+        (folder / "lib" / f"python{version}" / "site-packages" / "shared.pth").write_text(f"{_shared(mine, until)}\n")
+        _install(mine, until, "numpy", *_dependencies())
         (folder / "complete").touch()
-    _install(mine, seconds, "--no-deps", "--force-reinstall", str(ROOT))
+    _install(mine, until, "--no-deps", "--force-reinstall", str(ROOT))
     return mine
 
 
-def _shared(python: str, seconds: float) -> Path:
+def _shared(python: str, until: float) -> Path:
     """What torch needs that fits every Python; the first one that is asked, the oldest, chooses the versions."""
     folder = CACHE / f"libraries-torch{TORCH}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         code = "from importlib.metadata import requires; print(*requires('torch'), sep='\\n')"
-        needed = _run([python, "-c", code], seconds).splitlines()
+        needed = _run([python, "-c", code], until).splitlines()
         # Triton compiles for GPUs alone, and is large.
         wanted = [each for each in needed if "extra ==" not in each and not each.startswith("triton")]
-        _install(python, seconds, "--target", str(folder), *wanted)
+        _install(python, until, "--target", str(folder), *wanted)
         (folder / "complete").touch()
     return folder
 
@@ -72,11 +74,13 @@ def _dependencies() -> list[str]:
     return [each for each in requires("hangdoc") or () if "extra ==" not in each and each != "torch"]
 
 
-def _install(python: str, seconds: float, *what: str) -> None:
-    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what], seconds)
+def _install(python: str, until: float, *what: str) -> None:
+    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what], until)
 
 
-def _run(line: list[str], seconds: float) -> str:
+def _run(line: list[str], until: float) -> str:
+    """What the command prints. ``until``: of the monotonic clock, when it has to have ended."""
+    seconds = max(1.0, until - time.monotonic())
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
