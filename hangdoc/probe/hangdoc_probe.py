@@ -44,6 +44,7 @@ class State:
         self.store_calls = 0
         self.store_waits = {}
         self.groups = {}  # name -> (global ranks in group order, description, backend, packed stack)
+        self.backends = {}  # as asked for -> the names of the backends; None: this torch has one recorder for all
         self.first_store = None
         self.listener = None
         self.clients = {}

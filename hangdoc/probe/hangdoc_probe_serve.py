@@ -26,6 +26,7 @@ from _thread import start_new_thread
 
 import hangdoc_probe
 import hangdoc_probe_details
+from hangdoc_probe_recorders import c10d, no_inductor, recorded
 
 PROTOCOL = 1
 LONGEST_PATH = 107  # bytes of a unix socket's path (unix(7)), without the final zero
@@ -232,7 +233,7 @@ def _details(state, attributes=True, recorder=True, newest=None):
     header["meets_at"] = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ}
     parts = []
     if recorder:
-        with hangdoc_probe_details.no_inductor():
+        with no_inductor():
             parts = recorded(state, "_dump_%s_trace", True, True, False)
     return header, parts
 
@@ -245,27 +246,6 @@ def _framed(header, parts):
 
 
 # The contents of an answer
-
-
-def _c10d():
-    import torch
-
-    return torch._C._distributed_c10d
-
-
-def recorded(state, function, *arguments):
-    """The dumps of c10d's recorders, one part each: the common one (gloo), then nccl's own where it is in use.
-
-    Their functions have the same names but for one word (torch 2.8 to 2.13; read, not run, for nccl).
-    """
-    parts = []
-    for word in ("fr", "nccl"):
-        try:
-            if word == "fr" or any("nccl" in backend for _, _, backend, _ in list(state.groups.values())):
-                parts.append(getattr(_c10d(), function % word)(*arguments))
-        except Exception:  # a torch without this recorder
-            continue
-    return parts
 
 
 def _who(state):
@@ -285,7 +265,7 @@ def counters(state):
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     default = world.default_pg
     if default is not None:
-        group = _c10d().ProcessGroup  # not through a subclass of the user's
+        group = c10d().ProcessGroup  # not through a subclass of the user's
         state.rank, state.world_size = group.rank(default), group.size(default)
     return {
         **_who(state),
