@@ -16,6 +16,7 @@ from pathlib import Path
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
+from hangdoc.capture.read.fault_stacks import read_fault
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, read_bye, read_introduction
 from hangdoc.model.journal import Journal
 from hangdoc.model.launch import number
@@ -224,6 +225,9 @@ class Roster:
             bye = self._last_words(member, history=False)
             if bye is not None:
                 ended = replace(bye.of(ended), at=min(ended.at, bye.at), leaving=True)
+            elif ended.signal is not None:
+                fault = self._run.socket_folder / f"{member.process.pid}.fault"
+                ended = replace(ended, stack=read_fault(fault, ended.signal))
             found[rank] = ended
         return found
 
