@@ -31,7 +31,7 @@ BY_NATIVE_CODE = {
     signal.SIGFPE: "Floating",
     signal.SIGILL: "Illegal instruction",
 }
-"""Signal → how faulthandler's name for it begins ('Floating point exception', since 3.14 'Floating-point exception')."""
+"""Signal → how faulthandler's name for it begins; one is spelled 'Floating point' or 'Floating-point exception'."""
 _MOST_BYTES = 16 << 20
 """CPython stops after 100 threads of 100 frames, with 500 characters of each name; all as escapes it would be more."""
 _BEGIN = "Fatal Python error: "
