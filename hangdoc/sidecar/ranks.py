@@ -180,11 +180,16 @@ class Roster:
 
     def hear_survivors(self) -> None:
         """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
-        living = [m for m in self.members().values() if m.process.pid not in self._exits and m.target.socket]
+        pids = [m.process.pid for m in self.members().values() if m.process.pid not in self._exits]
+        # Not by what the last search found: a rank may have begun to answer since.
+        sockets = {pid: self._run.socket_folder / f"{pid}.sock" for pid in pids}
+        living = [(pid, path) for pid, path in sockets.items() if path.exists()]
         if not living or not any(ended.status != 0 for ended in self._exits.values()):
             return
         with ThreadPoolExecutor(min(len(living), _MOST_ASKED_AT_ONCE), thread_name_prefix="survivors") as pool:
-            self._heard.update({pid: bye for pid, bye in pool.map(_hear, living) if bye is not None})
+            self._heard.update(
+                {pid: bye for pid, bye in pool.map(_hear, *zip(*living, strict=True)) if bye is not None}
+            )
 
     def wait_for_exits(self, seconds: float) -> None:
         """Wait until all ranks ended, at most ``seconds``."""
@@ -271,14 +276,13 @@ def _describe(pid: int, role: str) -> Process:
     return Process(pid, entry.ppid, role, entry.comm, procfs.argv(pid), procfs.start_time(entry))
 
 
-def _hear(member: Member) -> tuple[int, ProbeBye | None]:
-    assert member.target.socket is not None
-    client = ProbeClient(member.target.socket, member.process.pid)
+def _hear(pid: int, path: Path) -> tuple[int, ProbeBye | None]:
+    client = ProbeClient(path, pid)
     try:
         said = client.details(_HEARING_SECONDS, attributes=False)
     finally:
         client.close()
-    return member.process.pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
+    return pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
 
 
 def _modified(path: Path) -> float | None:

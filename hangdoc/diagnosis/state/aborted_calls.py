@@ -2,7 +2,7 @@
 
 gloo pairs two ranks' calls by their kind and by their number in the group (``Slot`` in gloo/types.h and the group's
 tag): that an abort on sizes met the others in their last call tells which call it was. From where the rank made it, its
-stack at the abort shows. Where that is the others' line, too, nothing is added: its tensor's size is not known.
+stack at the abort shows. Where that is the line of all others, too, nothing is added: its tensor's size is not known.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangdoc.diagnosis.frames.stacks import lines_of, site_of
+from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 FROM_EXIT = "exit"
@@ -28,22 +27,23 @@ def with_aborted_calls(job: JobSnapshot) -> JobSnapshot:
     line 21 → it made its all_reduce #12 there.
     """
     aborted = [rank.rank for rank in job.ranks if _was_aborted(rank)]
-    found = _last_of_others(job) if job.ended and aborted else None
-    if found is None:
+    others = _last_of_others(job) if job.ended and aborted else {}
+    if not others:
         return job
-    group, call, stack = found
-    ranks = []
-    for rank in job.ranks:
-        own = rank.exit.stack if rank.exit is not None else ()
-        apart = lines_of(site_of(own)) != lines_of(site_of(stack))
-        if rank.rank in aborted and apart and (not group.members or rank.rank in group.members):
-            made = replace(call, stack=0, input_sizes=(), input_dtypes=(), output_sizes=(), created_ns=0, root=None)
-            ranks.append(
-                replace(rank, journal=Journal(FROM_EXIT, (replace(group, created_at=-1),), (made,), stacks=(own,)))
-            )
-        else:
-            ranks.append(rank)
-    return replace(job, ranks=tuple(ranks))
+    return replace(job, ranks=tuple(_with_call(each, others) if each.rank in aborted else each for each in job.ranks))
+
+
+def _with_call(rank: RankSnapshot, others: dict[Site, tuple[ProcessGroup, Call]]) -> RankSnapshot:
+    """``rank`` with its call, by those of the others by line; unchanged where all are at its line."""
+    stack = rank.exit.stack if rank.exit is not None else ()
+    group, like = next(iter(others.values()))
+    site = lines_of(site_of(stack))
+    if others.keys() == {site} or (group.members and rank.rank not in group.members):
+        return rank
+    # What it gave the call is known where another rank made it at the same line.
+    call = others[site][1] if site in others else replace(like, input_sizes=(), input_dtypes=(), output_sizes=())
+    made = replace(call, stack=0, created_ns=0, root=None)
+    return replace(rank, journal=Journal(FROM_EXIT, (replace(group, created_at=-1),), (made,), stacks=(stack,)))
 
 
 def _was_aborted(rank: RankSnapshot) -> bool:
@@ -55,12 +55,12 @@ def _was_aborted(rank: RankSnapshot) -> bool:
     return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
 
 
-def _last_of_others(job: JobSnapshot) -> tuple[ProcessGroup, Call, Stack] | None:
-    """(group, call, its stack) of the last call of all ranks with a journal; None where it is not one call."""
-    found = []
+def _last_of_others(job: JobSnapshot) -> dict[Site, tuple[ProcessGroup, Call]]:
+    """Line → (group, call) of the last call of all ranks with a journal; {} where it is not one of one number."""
+    found = {}
     for journal in (rank.journal for rank in job.ranks if rank.journal is not None and rank.journal.calls):
         call = journal.calls[-1]
         group = next((each for each in journal.groups if each.name == call.group), ProcessGroup(call.group, ()))
-        found.append((group, call, journal.stack(call.stack)))
-    same = {(group.key, call.sequence, call.op) for group, call, _ in found}
-    return found[0] if len(same) == 1 else None
+        found[lines_of(site_of(journal.stack(call.stack)))] = group, call
+    same = {(group.key, call.sequence, call.op) for group, call in found.values()}
+    return found if len(same) == 1 else {}
