@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hangdoc.capture.read.fault_stacks import fault_stack, read_fault
-from hangdoc.model.process import Stack
+from hangdoc.capture.read.probe_client import ProbeBye, ProbeCounters, ProbeDetails
+from hangdoc.model.journal import Journal
+from hangdoc.model.process import ProcessExit, Stack
 
 # As CPython 3.11 wrote them: gloo's thread, which runs no Python, aborted.
 NATIVE_THREAD = """\
@@ -107,3 +110,12 @@ def test_only_a_plain_file_of_our_own_is_read(tmp_path: Path) -> None:
         path.write_text(NATIVE_THREAD)
         os.chown(path, 65534, 65534)
         assert read_fault(path, signal.SIGABRT) == (), "another user's"
+
+
+def test_what_a_rank_said_as_it_lived_leaves_the_stack_of_its_end() -> None:
+    counters = ProbeCounters(7, 0, 2, 0, 0, {}, 0, True, 0, 0, False)
+    stack = fault_stack(NATIVE_THREAD.splitlines(), signal.SIGABRT)
+    ended = ProcessExit(90.0, signal=int(signal.SIGABRT), stack=stack)
+    said = ProbeBye(ProbeDetails(counters, Journal("probe")), 89.0)
+    assert said.of(ended) == ended
+    assert replace(said, exception="KeyError").of(ended).stack == ()
