@@ -180,10 +180,10 @@ class Roster:
 
     def hear_survivors(self) -> None:
         """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
-        pids = [m.process.pid for m in self.members().values() if m.process.pid not in self._exits]
-        # Not by what the last search found: a rank may have begun to answer since.
-        sockets = {pid: self._run.socket_folder / f"{pid}.sock" for pid in pids}
-        living = [(pid, path) for pid, path in sockets.items() if path.exists()]
+        members = [m for m in self.members().values() if m.process.pid not in self._exits]
+        # A rank may have begun to answer since the last search for sockets.
+        paths = {m.process.pid: m.target.socket or self._note_of(m, "sock") for m in members}
+        living = [(pid, path) for pid, path in paths.items() if path.exists()]
         if not living or not any(ended.status != 0 for ended in self._exits.values()):
             return
         with ThreadPoolExecutor(min(len(living), _MOST_ASKED_AT_ONCE), thread_name_prefix="survivors") as pool:
@@ -231,8 +231,7 @@ class Roster:
             if bye is not None:
                 ended = replace(bye.of(ended), at=min(ended.at, bye.at), leaving=True)
             elif ended.signal is not None:
-                fault = self._run.socket_folder / f"{member.process.pid}.fault"
-                ended = replace(ended, stack=read_fault(fault, ended.signal))
+                ended = replace(ended, stack=read_fault(self._note_of(member, "fault"), ended.signal))
             found[rank] = ended
         return found
 
@@ -255,7 +254,10 @@ class Roster:
         self._watch.close()
 
     def _last_words(self, member: Member, *, history: bool = True) -> ProbeBye | None:
-        return read_bye(self._run.socket_folder / f"{member.process.pid}.bye", history=history)
+        return read_bye(self._note_of(member, "bye"), history=history)
+
+    def _note_of(self, member: Member, kind: str) -> Path:
+        return self._run.socket_folder / f"{member.process.pid}.{kind}"
 
 
 def _round(target: RankTarget) -> tuple[str | None, ...]:

@@ -24,7 +24,7 @@ from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.process import Frame, Stack
 
-BY_NATIVE_CODE = {
+_NAMES: dict[int, str] = {
     signal.SIGABRT: "Aborted",
     signal.SIGSEGV: "Segmentation fault",
     signal.SIGBUS: "Bus error",
@@ -39,7 +39,7 @@ _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+\b.*\(most recent call
 _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}) in (.*)$')
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 _LEFT_OUT = "..."
-"""In the place of a thread, or of a frame: there were more."""
+"""In the place of further threads."""
 
 
 def read_fault(path: Path, number: int) -> Stack:
@@ -56,7 +56,7 @@ def read_fault(path: Path, number: int) -> Stack:
 def fault_stack(lines: list[str], number: int) -> Stack:
     """The same of the last report in ``lines``; () if that is of another signal."""
     begins = [place for place, line in enumerate(lines) if line.startswith(_BEGIN)]
-    name = BY_NATIVE_CODE.get(signal.Signals(number)) if number in BY_NATIVE_CODE else None
+    name = _NAMES.get(number)
     if not begins or name is None or not lines[begins[-1]].removeprefix(_BEGIN).startswith(name):
         return ()
     threads: list[tuple[bool, list[Frame]]] = []

@@ -56,11 +56,12 @@ def _was_aborted(rank: RankSnapshot) -> bool:
 
 
 def _last_of_others(job: JobSnapshot) -> dict[Site, tuple[ProcessGroup, Call]]:
-    """Line → (group, call) of the last call of all ranks with a journal; {} where it is not one of one number."""
+    """Line → (group, call) of the last call of all ranks with a journal; {} where it is not one of one number, or gloo
+    did not make it: on a device, an abort says nothing of the others' calls."""
     found = {}
     for journal in (rank.journal for rank in job.ranks if rank.journal is not None and rank.journal.calls):
         call = journal.calls[-1]
         group = next((each for each in journal.groups if each.name == call.group), ProcessGroup(call.group, ()))
         found[lines_of(site_of(journal.stack(call.stack)))] = group, call
     same = {(group.key, call.sequence, call.op) for group, call in found.values()}
-    return found if len(same) == 1 else {}
+    return found if len(same) == 1 and not any(call.state for _, call in found.values()) else {}

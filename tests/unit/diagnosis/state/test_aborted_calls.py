@@ -35,6 +35,13 @@ def without_last_call(rank: RankSnapshot) -> RankSnapshot:
     return replace(rank, journal=replace(rank.journal, calls=tuple(rank.journal.calls)[:-1]))
 
 
+def on_a_device(rank: RankSnapshot) -> RankSnapshot:
+    if rank.journal is None:
+        return rank
+    calls = tuple(replace(call, state="completed") for call in rank.journal.calls)
+    return replace(rank, journal=replace(rank.journal, calls=calls))
+
+
 def test_it_is_the_others_last_call_made_at_the_line_of_its_stack() -> None:
     job = with_aborted_calls(saved(SKIPPED))
     journal, others = job.ranks[1].journal, job.ranks[0].journal
@@ -59,6 +66,7 @@ def test_without_all_of_the_evidence_nothing_is_added() -> None:
     for other in (
         replace(job, ended=False),
         with_rank(job, 1, without_stack),
+        replace(job, ranks=tuple(map(on_a_device, job.ranks))),
         with_rank(job, 0, without_last_call),
         with_rank(job, 1, lambda r: replace(r, exit=r.exit and replace(r.exit, signal=11))),
         with_rank(job, 1, lambda r: replace(r, exit=r.exit and replace(r.exit, leaving=True))),
