@@ -50,6 +50,7 @@ from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
+from hangdoc.diagnosis.state.aborted_calls import with_aborted_calls
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.told_ends import with_told_ends
@@ -85,7 +86,7 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aligned_numbers(with_told_ends(job)))
+    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)

@@ -53,6 +53,7 @@ class State:
         self.answering = allocate_lock()
         self.phases = None  # hangdoc_probe_phases.Phases, where the watch asks for them
         self.lines = None  # hangdoc_probe_lines.Lines, unless the watch does without
+        self.faults = None  # hangdoc_probe_faults.Faults
 
 
 STATE = None

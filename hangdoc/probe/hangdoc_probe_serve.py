@@ -59,6 +59,7 @@ def start(state):
     _introduce(state)
     state.allow = _permission(state.folder)
     state.allow()
+    _catch_faults(state)
     os.register_at_fork(after_in_child=lambda: _forget(state))
     atexit.register(_at_exit, state)
     _at_exit_of_multiprocessing(state)
@@ -71,6 +72,15 @@ def _introduce(state):
         with open(os.path.join(state.folder, f"{state.pid}.rank"), "wb", opener=_private) as file:
             file.write(_framed(_who(state), []))
     except OSError:  # a full disk
+        return
+
+
+def _catch_faults(state):
+    try:
+        import hangdoc_probe_faults
+
+        hangdoc_probe_faults.start(state)
+    except Exception:  # a full disk, a system without /proc
         return
 
 
@@ -99,6 +109,9 @@ def _forget(state):
         if state.phases is not None:  # torch's functions, as they are hooked, fill these
             state.phases.forget()
             fresh.phases = state.phases
+        if state.faults is not None:
+            state.faults.in_child()
+            fresh.faults = state.faults
         state.allow()
     except Exception:  # never into the user's fork
         hangdoc_probe.STATE = None
@@ -128,6 +141,8 @@ def _serve(state):
             collecting = gc.isenabled()
             gc.disable()
             try:
+                if state.faults is not None:
+                    state.faults.look_after()
                 if _inode(state.listener.fileno()) != identity:
                     return  # the job closed all its descriptors; the number may be someone else's by now
                 busy = _attend_all(state, poll, events)

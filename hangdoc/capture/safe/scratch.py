@@ -20,7 +20,7 @@ LOCK_FILE = "watcher.pid"
 _PREFIX = "hangdoc-"
 # As tempfile.mkdtemp makes them; run directories below a temporary folder have longer names.
 _NAME = re.compile(_PREFIX + r"[a-z0-9_]{8}")
-_SUFFIXES = (".sock", ".rank", ".bye", ".pid", ".tmp", ".py", ".new", ".json")
+_SUFFIXES = (".sock", ".rank", ".bye", ".fault", ".pid", ".tmp", ".py", ".new", ".json")
 _NAMES = ("go", "answer", "failure")
 _OUT = "out"
 """An injection's folder for the answer; it belongs to the process's user."""

@@ -30,7 +30,7 @@ def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
 
 def test_the_abandoned_is_swept_and_the_living_kept(tmp_path: Path) -> None:
     living, dead = Scratch(str(tmp_path)), abandon(Scratch(str(tmp_path)))
-    for name in ("17.sock", "17.rank", "17.bye", "hangdoc_probe.py", "answer", "go"):
+    for name in ("17.sock", "17.rank", "17.bye", "17.fault", "hangdoc_probe.py", "answer", "go"):
         (dead / name).touch()
     sweep(str(tmp_path))
     assert list(tmp_path.iterdir()) == [living.path]
