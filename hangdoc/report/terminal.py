@@ -109,7 +109,9 @@ def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unico
     layout.paragraph(diagnosis.verdict, "bold")
     lay_out_code(layout, diagnosis.code, FileNames(diagnosis))
     layout.gap()
-    layout.rows([*reason_rows(diagnosis), *confidence_row(diagnosis), *next_row(diagnosis)])
+    layout.rows(reason_rows(diagnosis))
+    layout.gap()
+    layout.rows([*confidence_row(diagnosis), *next_row(diagnosis)])
     return layout.finish()
 
 

@@ -68,8 +68,7 @@ def test_the_whole_report():
 
 def test_what_is_said_again_is_the_whole_short_answer():
     answer, _, rest = EXPECTED.partition("  rank 2     train.py:88")
-    sure = rest[rest.index("  sure?") :]
-    assert recall(SAMPLE, width=110) == answer.replace(" · stalled 31 s", "").removesuffix("\n") + sure
+    assert recall(SAMPLE, width=110) == answer.replace(" · stalled 31 s", "") + rest[rest.index("  sure?") :]
 
 
 def test_a_note_that_does_not_fit_is_below_its_line():
