@@ -107,9 +107,7 @@ def _fix(
         return [
             f"let rank {peer} {verb} at ",
             line_of(skipped.frame),
-            " in every round, or rank ",
-            str(waiter.rank),
-            " not wait",
+            f" in every round, or let rank {waiter.rank} know that none comes",
         ]
     count = f"{fewer} fewer than" if fewer > 0 else "not what"
     return f"see why rank {peer} {verb}s {count} rank {waiter.rank} waits for"
