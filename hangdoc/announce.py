@@ -179,11 +179,13 @@ class Announcer:
         self._said = None
 
     def on_end(self, snapshot: JobSnapshot) -> None:
-        """Diagnose a job that failed by itself."""
-        self._conclude(snapshot, "end")
+        """Diagnose a job that has ended. A failure that was told before is told again: tracebacks hide it."""
+        before = self._said
+        if self._conclude(snapshot, "end") in ("hang", "crashed") and self._said == before:
+            self._recall()
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Print that the job was ended, and the verdict again: the job's last output may have scrolled it away."""
+        """Print that the job was ended, and the answer again: the job's last output may have scrolled it away."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -194,7 +196,7 @@ class Announcer:
         self._recall()
 
     def on_given_up(self) -> None:
-        """Print the verdict again, below the tracebacks of a job that was interrupted."""
+        """Print the answer again, below the tracebacks of a job that was interrupted or has failed."""
         self._recall()
 
     def _recall(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
@@ -139,7 +140,8 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         return []
     crossed = isinstance(diverged, CrossedDimensions)  # they diverged now, at calls that two groups number
     diverged_ago = [] if gap is None or crossed else _diverged_ago(case, history, gap, together)
-    return [_issued(history, together), *diverged_ago]
+    # Of a past divergence the verdict gives the number already.
+    return [_issued(history, together), *(replace(each, decides=not diverged.past) for each in diverged_ago)]
 
 
 def _issued(history: GroupHistory, together: bool) -> Evidence:
@@ -367,9 +369,9 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
     for rank, log in logs:
         if paths.count(log.path) == 1:
             for line in list(told_errors(log.lines))[-1:]:
-                yield Evidence("log", (rank,), f"rank {rank}'s log tells: {line}")
+                yield Evidence("log", (rank,), f"rank {rank}'s log says: {line}")
     for line in (case.job.log.lines if case.job.log is not None else ())[-_MOST_TOLD:]:
-        yield Evidence("log", (), f"the ranks' log tells: {line}")
+        yield Evidence("log", (), f"the ranks' log says: {line}")
 
 
 def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:

@@ -281,6 +281,6 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 def _no_hang(case: Case) -> Finding:
     still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
-    at_rest: Message = ["no rank waits for another (", Ranks(still), " at rest at the moment)"]
-    verdict = sentence(["no hang: ", at_rest if still else "all ranks move"])
+    moves: Message = ["the job moves, with ", Ranks(still), " at rest at the moment"]
+    verdict = sentence(["no hang: ", moves if still else "all ranks move"])
     return Finding("", verdict, "CPU time, I/O or stacks changed between two looks a second apart", "")

@@ -14,7 +14,7 @@ from hangdoc.report.behavior_rows import MAX_ROWS, FileNames, behavior_rows, pro
 from hangdoc.report.code import lay_out as lay_out_code
 from hangdoc.report.github import inert
 from hangdoc.report.layout import Layout, Piece, Row
-from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, folds, next_row, reason_rows
+from hangdoc.report.reason_rows import confidence_row, evidence_rows, folds, next_row, reason_rows
 
 COLORS = ("auto", "always", "never")
 _MOST_BEHAVIORS = 200
@@ -69,7 +69,7 @@ def _report(diagnosis: Diagnosis, *, width: int, color: bool, unicode: bool, hos
     layout = Layout(width=width, color=color, unicode=unicode, host=seen_here)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
-    if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
+    if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks) and not verbose:
         # The job works: one line is enough.
         stalled = [f"no progress for {name_duration(diagnosis.stalled_for)}"] if diagnosis.stalled_for > 0 else []
         layout.header(title, [*stalled, *_job(diagnosis)])
@@ -123,14 +123,17 @@ def render_for(
 
 
 def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unicode: bool = True) -> str:
-    """The answer alone, for somebody who has seen the report scroll by: outcome, verdict and fix."""
+    """The answer alone, for somebody who has seen the report scroll by: verdict, code, why, fix and how sure."""
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style)), _job(diagnosis))
     layout.gap()
     layout.paragraph(diagnosis.verdict, "bold")
+    lay_out_code(layout, diagnosis.code, FileNames(diagnosis))
     layout.gap()
-    layout.rows([*fix_row(diagnosis), *confidence_row(diagnosis), *next_row(diagnosis)])
+    layout.rows(reason_rows(diagnosis))
+    layout.gap()
+    layout.rows([*confidence_row(diagnosis), *next_row(diagnosis)])
     return layout.finish()
 
 

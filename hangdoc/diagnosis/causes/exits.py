@@ -60,7 +60,7 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
     return Finding(
         "HD403",
         sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
-        "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
+        "a debugger holds the process" if traced else "a signal stopped it (SIGSTOP, or ctrl-Z)",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
     )
 
@@ -76,7 +76,7 @@ def stopped_launcher(case: Case, blame: Blame[StoppedLauncher]) -> Finding:
         sentence(f"{who} {how}", where_they_wait(case, tuple(case.activities))),
         joined(
             f"no request to the store (port {found.port}) is answered until the launcher runs again",
-            "" if found.traced else "somebody sent SIGSTOP, or pressed ctrl-Z: ranks in sessions of their own run on",
+            "" if found.traced else "a signal stopped it (SIGSTOP, or ctrl-Z): ranks in sessions of their own run on",
         ),
         f"detach the debugger from {found.pid}" if found.traced else f"`kill -CONT {found.pid}` lets the job go on",
     )
@@ -148,7 +148,7 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     how = exit_text(case.ranks[dead[0]])
     by_itself = end.signal in _BY_ITSELF
     where = one_place(case, dead)
-    killer = "signal 9 often is the kernel's out-of-memory killer" if end.signal == 9 else ""
+    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if end.signal == 9 else ""
     return Finding(
         "HD402",
         sentence(
@@ -156,7 +156,7 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
             _where_the_others_were(case, others) if case.job.ended else where_they_wait(case, others),
         ),
         joined(
-            f"the process was {how}" + (", which its own native code brought about" if by_itself else ""),
+            "its own native code raised that signal" if by_itself else "",
             f"the control group counted {end.oom_kills} out-of-memory kills" if memory else killer,
         ),
         "give the job more memory or make it use less (batch size, DataLoader workers)"
@@ -166,7 +166,8 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
         if by_itself and where is not None
         else "read its last lines, and run it with `python -X faulthandler` to see where it was"
         if by_itself
-        else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own",
+        else "find out who sent the signal"
+        + (": `dmesg` shows out-of-memory kills, the scheduler's log its own" if end.signal == 9 else ""),
     )
 
 
@@ -263,7 +264,8 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
-        "mend that failure" + ("; the others only wait for it" if others_of(case, blame) else ", which every rank met")
+        "mend that failure"
+        + ("; the others only wait for it" if others_of(case, blame) else ", which every rank raised")
         if failed
         else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
         "a flag) before any of them ends"

@@ -35,10 +35,6 @@ _FOR_DATA = frozenset({ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO})
 """Waits that a line of the program's may end, which gives an item or data."""
 _MOST_CONDITIONS = 2
 """That a sentence names; more of them say nothing. Chosen by hand."""
-_THINGS = frozenset(
-    {ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT}
-)
-"""Kinds of activities whose names do not say what a rank does."""
 
 
 @cause(explains=HeldUpUnseen, order=1000)
@@ -92,12 +88,11 @@ def _status_text(status: int | None) -> str:
 
 @cause(explains=Nothing, order=1030)
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
-    """No rank waits for another."""
-    doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
-    verdict = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    """Of no rank it was seen that it waits for another."""
+    verdict = sentence(where_they_wait(case, tuple(sorted(case.seen))))
     given = _given_under(case)
     why = joined(
-        "none of them has issued a call for a while",
+        "which rank waits for which could not be seen",
         ["what they wait for may have been left out where it is given under ", Joined(given, " or ")] if given else "",
     )
     return Finding("", verdict, why, "", decided_at=given[0] if given else None)
@@ -125,8 +120,8 @@ def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding:
     """All are in one call, and no history shows where they diverged. With a history, it is HD602."""
     return Finding(
         "",
-        "All ranks wait in the same call and it does not complete; they diverged earlier.",
-        "no call sequences could be read, and the stacks alone do not show the past",
+        "All ranks wait in the same call, and it does not complete.",
+        "no call sequences could be read, and stacks alone do not show where the ranks diverged",
         case.to_see_history,
     )
 
@@ -244,19 +239,14 @@ def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
 def outside_without_a_name(case: Case, blame: Blame[OutsideWait]) -> Finding:
     """The culprit waits for something that no rule has a name for."""
     culprits = blame.culprits
-    wait = Does(culprits, "waits", "wait")
-    why: Message = (
-        ["what ", wait, " for could not be seen"]
-        if blame.alternatives
-        else [wait, " for something outside the job that hangdoc has no name for"]
-    )
+    why: Message = ["what ", Does(culprits, "waits", "wait"), " for could not be seen"]
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
 
 @cause(explains=Explanation, order=1110)
 def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
     """The culprit and its line are known, the cause is not."""
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "no cause of the catalogue fits", "")
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "hangdoc knows no such cause", "")
 
 
 def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:
