@@ -46,6 +46,7 @@ _PROSE = word_set(
     """
 )
 _LETTERS_OF_ALL_KINDS = re.compile(r"(?=\D{0,40}\d)(?=[^A-Z]{0,40}[A-Z])(?=[^a-z]{0,40}[a-z])[A-Za-z0-9_\-]{10,200}")
+_MIXED_RUN = re.compile(r"(?=\d{0,7}[A-Za-z])(?=[A-Za-z]{0,7}\d)[A-Za-z0-9]{8}")
 _RANDOM = re.compile(r"(?=[0-9]{0,64}[A-Za-z])(?=[A-Za-z]{0,64}[0-9])[A-Za-z0-9]{16}")
 
 
@@ -120,7 +121,7 @@ _FORMS = re.compile(
     rf"|(?P<mixed>(?:{'|'.join(map(re.escape, sorted(BEGINNINGS)))})[\w\-]{{16,}})"
     r"|gh[opsur]_[\w]{12,}|github_pat_\w{12,}|xox[abeoprs]-[\w\-]{8,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"
     r"|eyJ[\w\-]{8,}\.[\w\-]{4,}(?:\.[\w\-]*)?|AIza[\w\-]{30,}|ya29\.[\w\-]{20,}|SG\.[\w\-]{16,}\.[\w\-]{16,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|(?:bot)?\d{6,12}:[\w\-]{30,})"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|bot\d{6,12}:[\w\-]{20,}|\d{6,12}:AA[\w\-]{28,})"
 )
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{1,40}-----"
@@ -138,9 +139,9 @@ _WEBHOOK = re.compile(
     r"|webhook\.office\.com/webhookb2)/)[\w/\-@]+"
 )
 _USER_OPTION = re.compile(
-    r"(?P<before>(?<![\w\-])(?:-u|--user|--proxy-user|--userpass)(?:=|[\"']?,?[ \t]{1,4}|(?=\w))"
+    r"(?P<before>(?<![\w\-])(?:(?P<short>-u)|--user|--proxy-user|--userpass)(?:=|[\"']?,?[ \t]{1,4}|(?=\w))"
     r"[\"']?[^\s:\"'/=]{1,100}:)"
-    r"(?!\d+(?![\w\-]))[^\s\"']+"
+    r"(?!\d+(?![\w\-]))(?:[^\s\"']+(?: [^\n\"']{1,200}(?=[\"']))?)"
 )
 _FTP = re.compile(r"(?P<before>\bUSER\s{1,4}\S{1,100}\s{1,4}PASS\s{1,4}|[\"'>]\s{0,2}PASS )(?P<value>[^\s\"']+)")
 _TAKES_PASSWORD = re.compile(rf"(?<![\w\-])(?:{'|'.join(sorted(PASSWORD_FLAGS))})(?![\w\-])")
@@ -151,13 +152,15 @@ _BEARER = re.compile(r"(?P<scheme>\b(?:[Bb]earer|BEARER|Basic)\s{1,4})(?P<value>
 def _without_forms(text: str) -> str:
     if "-----BEGIN " in text:
         text = _PRIVATE_KEY.sub(lambda match: HIDDEN + "\n" * match[0].count("\n"), text)
-    text = _FORMS.sub(lambda match: match[0] if match["mixed"] and not _is_mixed(match["mixed"]) else HIDDEN, text)
+    text = _FORMS.sub(lambda match: match[0] if match["mixed"] and not _is_random(match["mixed"]) else HIDDEN, text)
     if "://" in text:
         text = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text)
     if "hook" in text:
         text = _WEBHOOK.sub(rf"\g<host>{HIDDEN}", text)
-    if "-u" in text or "user" in text:
-        text = _USER_OPTION.sub(rf"\g<before>{HIDDEN}", text)
+    if "--" in text or "curl" in text:
+        text = _USER_OPTION.sub(
+            lambda match: match[0] if match["short"] and "curl" not in text else match["before"] + HIDDEN, text
+        )
     if "PASS " in text:
         text = _FTP.sub(rf"\g<before>{HIDDEN}", text)
     if "login" in text:
@@ -167,6 +170,13 @@ def _without_forms(text: str) -> str:
         text,
     )
     return _LONG.sub(lambda match: HIDDEN if _is_dense(match[0]) else match[0], text)
+
+
+def _is_random(text: str) -> bool:
+    """No words with bars between them: letters of both cases and digits, or eight in a row that mix letters and digits.
+    Examples: 'sk-Ab12Cd34' is; 'sgp_rank_0_layer_12' is not."""
+    kinds = (str.isdigit, str.isupper, str.islower)
+    return _MIXED_RUN.search(text) is not None or all(any(map(kind, text)) for kind in kinds)
 
 
 def _is_mixed(text: str) -> bool:
@@ -350,7 +360,8 @@ def _without_flagged(line: str) -> str:
 def _flagged(flags: tuple[str, ...]) -> re.Pattern[str]:
     some = "|".join(map(re.escape, flags))
     return re.compile(
-        rf"(?P<before>(?<![\w\-])(?:{some})[\"']?,?(?:[ \t]{{1,4}}|=)[\"']?)(?![\d\-]+(?!\S))[^\s\"'\-][^\s\"']*"
+        rf"(?P<before>(?<![\w\-])(?:{some})[\"']?,?(?:[ \t]{{1,4}}|=|(?<=-[Pw])(?=\w))[\"']?)"
+        r"(?![\d\-]+(?!\S))[^\s\"'\-][^\s\"']*"
     )
 
 
@@ -382,13 +393,17 @@ def mask_words(words: Iterable[str]) -> tuple[str, ...]:
     shown: list[str] = []
     follows: Callable[[str], str] | None = None
     flags: tuple[str, ...] = ()
-    asks = False
+    asks = curl = False
     for word in words:
-        masked = follows(word) if follows is not None else _word(word, asks)
+        if curl and follows is None and re.match(r"-u\w", word):
+            masked = f"-u{_user_and_password(word[2:])}"
+        else:
+            masked = follows(word) if follows is not None else _word(word, asks)
         shown.append(masked)
         program = word.rpartition("/")[2]
         flags += PASSWORD_FLAGS.get(program, ())
         asks = asks or _ASK_PASSWORDS.fullmatch(program) is not None
+        curl = curl or program == "curl"
         follows = _what_follows(word, flags)
     return tuple(shown)
 

@@ -11,7 +11,7 @@ from hangdoc.model.secret_names import word_set
 
 BEGINNINGS = word_set(
     r"""
-    ops_eyJ p8e- LTAI AKCp cmVmd ABSK 4b1d CLOJARS_ doo_v1_ dop_v1_ dor_v1_ dp.pt. duffel_test_ duffel_live_ dt0c01.
+    ops_eyJ p8e- LTAI AKCp cmVmd ABSK CLOJARS_ doo_v1_ dop_v1_ dor_v1_ dp.pt. duffel_test_ duffel_live_ dt0c01.
     EZAK EZTK EAAC EAAM FLWSECK_TEST- FLWPUBK_TEST- fo1_ fm1a_ fm1r_ fm2_ fio-u- glcbt- gldt- glffct- glft- glimt-
     glagent- gloas- glpat- glptt- GR1348941 glrt- glsoat- glc_ glsa_ HRKU-AA api_org_ ico- lin_api_ ntn_ npm_ sha256~
     pplx- pscale_tkn_ pscale_oauth_ pscale_pw_ PMAK- pnu_ pul- pypi- rdme_ rubygems_ tk-us- xkeysib- sntrys_ sntryu_
