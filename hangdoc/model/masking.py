@@ -12,9 +12,7 @@ from enum import Enum
 from functools import lru_cache
 
 from hangdoc.model.secret_names import Kind, is_flag, kind_of_name, word_set, words_of
-from hangdoc.model.token_forms import BEGINNINGS, PASSWORD_FLAGS
-
-HIDDEN = "…"
+from hangdoc.model.token_forms import HIDDEN, PASSWORD_FLAGS, without_forms
 
 
 class Place(Enum):
@@ -46,7 +44,6 @@ _PROSE = word_set(
     """
 )
 _LETTERS_OF_ALL_KINDS = re.compile(r"(?=\D{0,40}\d)(?=[^A-Z]{0,40}[A-Z])(?=[^a-z]{0,40}[a-z])[A-Za-z0-9_\-]{10,200}")
-_MIXED_RUN = re.compile(r"(?=\d{0,7}[A-Za-z])(?=[A-Za-z]{0,7}\d)[A-Za-z0-9]{8}")
 _RANDOM = re.compile(r"(?=[0-9]{0,64}[A-Za-z])(?=[A-Za-z]{0,64}[0-9])[A-Za-z0-9]{16}")
 
 
@@ -113,82 +110,6 @@ def _is_loud(name: str) -> bool:
     return name.isupper() and "_" in name
 
 
-# --- forms -------------------------------------------------------------------------------------------------------
-
-_FORMS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"hf_[A-Za-z0-9]{20,}"
-    rf"|(?P<mixed>(?:{'|'.join(map(re.escape, sorted(BEGINNINGS)))})[\w\-]{{16,}})"
-    r"|gh[opsur]_[\w]{12,}|github_pat_\w{12,}|xox[abeoprs]-[\w\-]{8,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"
-    r"|eyJ[\w\-]{8,}\.[\w\-]{4,}(?:\.[\w\-]*)?|AIza[\w\-]{30,}|ya29\.[\w\-]{20,}|SG\.[\w\-]{16,}\.[\w\-]{16,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|bot\d{6,12}:[\w\-]{20,}|\d{6,12}:AA[\w\-]{28,})"
-)
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{1,40}-----"
-    r"(?:[A-Za-z0-9+/=]|\\[nr]|\s|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{0,100})*"
-    r"(?:-----END [A-Z0-9 ]{1,40}-----)?"
-)
-_LONG = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}={0,2}")
-# A password may hold a slash, and what follows a colon may be a port.
-_USER_IN_URL = re.compile(
-    r"(?P<scheme>(?<![\w+.\-])[A-Za-z][\w+.\-]{0,30}://)"
-    r"(?:[^/\s\"'<>]+|[^/\s\"'<>:@]{0,100}:(?!\d{1,5}(?:/|$))[^\s\"'<>]{1,200})@"
-)
-_WEBHOOK = re.compile(
-    r"(?P<host>\b(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
-    r"|webhook\.office\.com/webhookb2)/)[\w/\-@]+"
-)
-_USER_OPTION = re.compile(
-    r"(?P<before>(?<![\w\-])(?:(?P<short>-u)|--user|--proxy-user|--userpass)(?:=|[\"']?,?[ \t]{1,4}|(?=\w))"
-    r"[\"']?[^\s:\"'/=]{1,100}:)"
-    r"(?!\d+(?![\w\-]))(?:[^\s\"']+(?: [^\n\"']{1,200}(?=[\"']))?)"
-)
-_FTP = re.compile(r"(?P<before>\bUSER\s{1,4}\S{1,100}\s{1,4}PASS\s{1,4}|[\"'>]\s{0,2}PASS )(?P<value>[^\s\"']+)")
-_TAKES_PASSWORD = re.compile(rf"(?<![\w\-])(?:{'|'.join(sorted(PASSWORD_FLAGS))})(?![\w\-])")
-_LOGIN = re.compile(r"(?P<before>\blogin(?: --?[\w\-]{1,30})?[ \t]{1,4})[0-9a-f]{40}\b")
-_BEARER = re.compile(r"(?P<scheme>\b(?:[Bb]earer|BEARER|Basic)\s{1,4})(?P<value>[A-Za-z0-9+/=._~\-]{6,})")
-
-
-def _without_forms(text: str) -> str:
-    if "-----BEGIN " in text:
-        text = _PRIVATE_KEY.sub(lambda match: HIDDEN + "\n" * match[0].count("\n"), text)
-    text = _FORMS.sub(lambda match: match[0] if match["mixed"] and not _is_random(match["mixed"]) else HIDDEN, text)
-    if "://" in text:
-        text = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text)
-    if "hook" in text:
-        text = _WEBHOOK.sub(rf"\g<host>{HIDDEN}", text)
-    if "--" in text or "curl" in text:
-        text = _USER_OPTION.sub(
-            lambda match: match[0] if match["short"] and "curl" not in text else match["before"] + HIDDEN, text
-        )
-    if "PASS " in text:
-        text = _FTP.sub(rf"\g<before>{HIDDEN}", text)
-    if "login" in text:
-        text = _LOGIN.sub(rf"\g<before>{HIDDEN}", text)
-    text = _BEARER.sub(
-        lambda match: match["scheme"] + (HIDDEN if _is_mixed(match["value"]) else match["value"]),
-        text,
-    )
-    return _LONG.sub(lambda match: HIDDEN if _is_dense(match[0]) else match[0], text)
-
-
-def _is_random(text: str) -> bool:
-    """No words with bars between them: letters of both cases and digits, or eight in a row that mix letters and digits.
-    Examples: 'sk-Ab12Cd34' is; 'sgp_rank_0_layer_12' is not."""
-    kinds = (str.isdigit, str.isupper, str.islower)
-    return _MIXED_RUN.search(text) is not None or all(any(map(kind, text)) for kind in kinds)
-
-
-def _is_mixed(text: str) -> bool:
-    return any(character.isdigit() for character in text) or not text[1:].islower()
-
-
-def _is_dense(text: str) -> bool:
-    """Random letters, and no path: more than a third are capitals and digits, and some are small letters."""
-    loud = sum(character.isupper() or character.isdigit() for character in text)
-    return len(text) > loud and any(c.isupper() for c in text) and 3 * loud > len(text)
-
-
 # --- text --------------------------------------------------------------------------------------------------------
 
 # A name, and what may come between it and its value. Where a name may end is tried at each of its characters once.
@@ -209,6 +130,7 @@ _CLOSERS = {"[": "]", "(": ")", "{": "}"}
 _WHOLE_LINES = ("authorization", "cookie", "cookies", "passphrase")
 _STEMS = ("pass", "pw", "secret", "cred", "auth", "cookie", "dsn", "jwt", "token", "bearer", "key", "sig", "sess")
 _ATTACHED = re.compile(r"(?<!\S)(?P<option>-p)(?P<value>[^\s=\-]\S*)")
+_TAKES_PASSWORD = re.compile(rf"(?<![\w\-])(?:{'|'.join(sorted(PASSWORD_FLAGS))})(?![\w\-])")
 _ASK_PASSWORDS = re.compile(r"(?<![\w\-])(?:mysql\w*|mariadb[\w\-]*|sshpass)(?![\w\-])")
 
 
@@ -223,7 +145,7 @@ def _mask_short(text: str) -> str:
 
 
 def _mask(text: str) -> str:
-    shown = _without_forms(text)
+    shown = without_forms(text)
     small = shown.lower()
     if any(map(small.__contains__, _STEMS)):
         shown = "".join(_without_named(shown))
