@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from hangdoc.early_warning import FIRST_LOOK, LookAhead
 from hangdoc.errors import HangdocError
 from hangdoc.kept_files import FAILURES, KeptFiles, again, one_line
-from hangdoc.model.masking import HIDDEN, mask_text, mask_words
+from hangdoc.model.masking import mask_text, mask_words
+from hangdoc.model.token_forms import HIDDEN
 from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.hang_command import HangCommand, variables
 from hangdoc.sidecar.listener import Conclusion, RankToEnd

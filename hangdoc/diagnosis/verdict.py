@@ -250,7 +250,11 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
-        unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
+        unavailable=(
+            *note_hidden(case.job, tuple(sorted(case.hidden))),
+            *case.sources.unread(),
+            *case.job.unavailable,
+        ),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities) or None,
