@@ -240,6 +240,9 @@ class Watcher:
         members = self._roster.members()
         own = members.get(end.rank)
         here = own is not None and own.process.pid == end.pid and end.host.partition("#")[0] == host_name()
+        if not here and self._restarts.given_up:
+            self._listener.on_no_restart("another host was to start one before, and nothing came of it")
+            return
         if own is not None and here and (why := end_rank(end, dict(own.target.environment))):
             self._listener.on_no_restart(why)
             return

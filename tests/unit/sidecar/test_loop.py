@@ -398,6 +398,21 @@ def test_ranks_that_nobody_ended_still_hang(play: Play, ranks: Ranks) -> None:
     assert [what[:2] for what in told.heard[2:]] == [late, ("resume", 15)]
 
 
+def test_a_restart_elsewhere_that_came_to_nothing_is_the_last_one_that_is_waited_for(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forger(Away):
+        def verdict(self) -> Verdict | None:
+            order = astuple(replace(END, host="elsewhere", mark=str(self.rounds)))
+            return Verdict(self.rounds, "hang", "Rank 1 hangs.", "hosta", end=order) if self.rounds % 30 == 0 else None
+
+    monkeypatch.setattr(loop, "Together", lambda *_: Forger(0))
+    told = Told("slow")
+    play(told, [MOVING, STILL], seconds=400, stall_after=10.0, on_hang="restart")
+    assert [what[0] for what in told.heard].count("restart") == 1
+    assert told.heard[-1] == ("no restart", "another host was to start one before, and nothing came of it")
+
+
 def test_where_no_new_ranks_come_the_end_is_not_diagnosed(play: Play, ranks: Ranks) -> None:
     told = Told("hang", end=END)
     play(told, [MOVING] + [STILL] * 400, on_hang="restart")
