@@ -149,11 +149,11 @@ class Lead:
             if why != seat.refused:
                 self._seats[member] = replace(seat, refused=why)
         self._refuse_doubles(now)
-        self._forget_replaced(now, wishes)
-        for member in new:
-            found = self._seats.get(member)
-            if found is not None and found.beat.left and not found.refused and member not in self._ends:
+        for member in new.keys() & self._seats.keys():
+            found = self._seats[member]
+            if found.beat.left and not found.refused and member not in self._ends:
                 self._take_end(member, wishes.standing.world)
+        self._forget_replaced(now, wishes)
 
     # Its branches are what a beat can be: absent, the same as before, damaged, another's, old.
     def _new_beats(self) -> dict[str, tuple[Beat, int]]:
@@ -187,7 +187,8 @@ class Lead:
 
     def _forget_replaced(self, now: float, wishes: Wishes) -> None:
         """Watches that are heard of no more and whose ranks are others' by now, or no ranks of the job any more: those
-        of a node that has left an elastic job, or whose ranks were started anew on another host."""
+        of a node that has left an elastic job, or whose ranks were started anew on another host. And those that have
+        fallen silent without a rank."""
         gone = {member for member, seat in self._seats.items() if seat.beat.left or seat.silent(now)}
         if not gone:
             return
@@ -195,7 +196,7 @@ class Lead:
         taken = {rank for seat in living for rank in seat.beat.ranks}.union(wishes.standing.ranks)
         for member in gone:
             seat = self._seats[member]
-            if seat.refused or (seat.beat.ranks and taken.issuperset(seat.beat.ranks)):
+            if seat.refused or ((seat.beat.ranks or not seat.beat.left) and taken.issuperset(seat.beat.ranks)):
                 self._forgotten[member] = self._seats.pop(member).beat.number
                 self._ends.pop(member, None)
 

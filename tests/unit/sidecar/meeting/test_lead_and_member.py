@@ -408,6 +408,21 @@ def test_made_up_watches_do_not_silence_one_that_was_there_before() -> None:
     assert table.step().seats[0].beat.still is not None
 
 
+def test_made_up_watches_that_say_no_more_leave_their_seats_to_others() -> None:
+    table = Table()
+    for number in range(100):
+        forged(table.desk, f"forged-{number}", [])
+    assert len(table.step().seats) == 16
+    for number in range(100):
+        table.desk.drop(f"beat/forged-{number}")
+    table.desk.names = []
+    table.now += SILENT_SECONDS + 1
+    table.members = [Member(table.desk, "m0", "host0", "identity 0")]
+    table.wanted = [Wishes(standing(2, 3))]
+    table.step()
+    assert [seat.beat.member for seat in table.step().seats] == ["m0"]
+
+
 def test_the_snapshots_that_are_held_are_no_more_than_the_jobs_ranks_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lead, "PART", 10)
     table = Table((1,), world=2)
