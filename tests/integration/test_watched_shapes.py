@@ -110,3 +110,16 @@ def test_agents_of_one_host_that_count_their_restarts_differently_are_one_job(
     counts = {rank.restart for path in finished.snapshots()[-1:] for rank in api.load(path).ranks}
     assert counts == {0, 1}, finished.explain()
     assert not finished.survivors
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_ranks_that_multiprocessing_ends_at_the_drivers_exit_have_crashed_only_if_it_has(
+    status: int, watch: Watch, free_port: int
+) -> None:
+    finished = watch([sys.executable, str(PROGRAMS / "daemons.py"), str(free_port), str(status)])
+    assert finished.status == status, finished.explain()
+    assert "well ended" in finished.stdout, finished.explain()
+    assert (finished.document is not None) == bool(status), finished.explain()
+    assert ("✖ crashed" in finished.stderr) == bool(status), finished.explain()
+    assert "out-of-memory" not in finished.stderr, finished.explain()
+    assert not finished.survivors
