@@ -49,6 +49,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_outside_of_ranks(found),
         *_lost(case, found, writer),
         *_processes(case, found),
+        *_restarts(case),
         *_journal(case, found),
         *_nccl(case, found),
         *_stacks(case, found, writer),
@@ -109,6 +110,19 @@ def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
             told = unknown and end is not None and any(each.frames == end.stack for each in case.job.tracebacks)
             lines.append(Evidence("log" if told else "process", (rank,), f"rank {rank}: {activity.text}"))
     return lines[:8]
+
+
+def _restarts(case: Case) -> list[Evidence]:
+    """That agents of the job count their restarts differently: so does what the program names after the count."""
+    counts: dict[int, list[int]] = {}
+    for rank, snapshot in case.ranks.items():
+        if snapshot.process is not None:
+            counts.setdefault(snapshot.restart, []).append(rank)
+    if len(counts) < 2:
+        return []
+    text = ", ".join(f"{count} on {name_ranks(ranks)}" for count, ranks in sorted(counts.items()))
+    said = f"TORCHELASTIC_RESTART_COUNT is {text}: each agent counts the failures of its own ranks alone"
+    return [Evidence("process", tuple(sorted(rank for ranks in counts.values() for rank in ranks)), said)]
 
 
 def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:

@@ -105,6 +105,10 @@ def test_agents_of_one_host_that_count_their_restarts_differently_are_one_job(
         assert (document["outcome"], document["cause"]["code"]) == ("hang", "HD305"), finished.explain()
         assert document["culprits"] in ([0], [1]), finished.explain()  # the data fits both
         assert all(rank["pid"] for rank in document["ranks"]), finished.explain()
+        counted = [
+            item["text"] for item in document["evidence"] if "TORCHELASTIC_RESTART_COUNT is 0 on" in item["text"]
+        ]
+        assert len(counted) == 1, finished.explain()
         assert "host" not in document["verdict"], finished.explain()
         assert f"attempts.py:{line_of('attempts.py', 'store.get')}" in document["verdict"], finished.explain()
     counts = {rank.restart for path in finished.snapshots()[-1:] for rank in api.load(path).ranks}
