@@ -85,8 +85,9 @@ class Roster:
         """These are the ranks that live now, and those that are expected."""
         self._absent = []
         living: set[int] = set()
+        targets = list(targets)
         noted = list(map(self._noted, targets))
-        latest = latest_restarts(target for target in noted if target.pid is not None)
+        latest = latest_restarts(target for target in targets if target.pid is not None)
         counted = [count for agent, count in latest.items() if count > self._restarts.get(agent, 0)]
         self._restarts.update(latest)
         if counted:

@@ -180,6 +180,21 @@ def test_ranks_that_the_launcher_has_started_anew_are_told_once_as_they_were(ros
         process.kill()
 
 
+def test_a_rank_that_ended_after_a_restart_is_no_further_one(roster: Roster, tmp_path: Path) -> None:
+    ended_rank(roster, 0)
+    mine = RankTarget(0, os.getpid(), "probe", world_size=2, restart=1, parent=7)
+    roster.update([mine])
+    assert roster.take_ended_round() is not None
+    process = zombie(7)
+    try:
+        note(tmp_path, process.pid, 1, 1)
+        roster.update([mine, RankTarget(1, None, "expected", world_size=2, restart=1)])
+        assert roster.take_ended_round() is None
+        assert sorted(roster.members()) == [0, 1]
+    finally:
+        process.wait(10.0)
+
+
 def test_an_agent_that_counts_no_failure_keeps_its_new_ranks(roster: Roster) -> None:
     """Rank 1, of agent 8, has failed; agent 7 has started rank 0 anew for it, before agent 8 has its own."""
     ended_rank(roster, 1)
