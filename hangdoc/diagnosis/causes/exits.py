@@ -148,7 +148,8 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     how = exit_text(case.ranks[dead[0]])
     by_itself = end.signal in _BY_ITSELF
     where = one_place(case, dead)
-    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if end.signal == signal.SIGKILL else ""
+    from_outside = end.signal == signal.SIGKILL
+    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if from_outside else ""
     return Finding(
         "HD402",
         sentence(
@@ -167,7 +168,7 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
         else "read its last lines, and run it with `python -X faulthandler` to see where it was"
         if by_itself
         else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own"
-        if end.signal == signal.SIGKILL
+        if from_outside
         else "find out who sent the signal: a scheduler's log shows its own, the launcher's output the launcher's",
     )
 
