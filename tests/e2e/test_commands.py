@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -247,13 +248,19 @@ def test_unknown_scenarios(hangdoc):
 
 
 @pytest.mark.timeout(400)
-def test_a_scenario_runs_and_its_correction_too(hangdoc):
-    done = hangdoc("scenario", "run", "rank_guard", "--quiet", deadline=150)
+def test_a_scenario_runs_and_its_correction_too(hangdoc, tmp_path):
+    """What the output says is saved can be shown again; a quiet run leaves nothing."""
+    folder = {"TMPDIR": str(tmp_path)}
+    done = hangdoc("scenario", "run", "rank_guard", env=folder, deadline=150)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("as expected: rank_guard\n")
-    fixed = hangdoc("scenario", "run", "rank_guard", "--quiet", env={"FIXED": "1"}, deadline=150)
+    (saved,) = set(re.findall(r"hangdoc diagnose (\S+)$", done.stderr, re.MULTILINE))
+    assert "hang" in hangdoc("diagnose", saved).stdout.splitlines()[0]
+    left = set(tmp_path.glob("hangdoc-*"))
+    fixed = hangdoc("scenario", "run", "rank_guard", "--quiet", env={"FIXED": "1", **folder}, deadline=150)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert "rank_guard (fixed)" in fixed.stdout
+    assert set(tmp_path.glob("hangdoc-*")) == left
 
 
 def test_a_scenario_run_that_is_ended_leaves_nothing(tmp_path, mark):
