@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import difflib
 import functools
 import gzip
 import json
 import random
+import time
 
 import jsonschema
 import pytest
 from add_case import add_case, main, update, update_all
-from cases import DATA, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
+from cases import DATA, ELSEWHERE, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
+from hangdoc.diagnosis.causes import registry
 from hangdoc.errors import BadSnapshot, UsageError
 from hangdoc.model.codec import snapshot_from_bytes
 from hangdoc.model.document import diagnosis_document, schema
@@ -24,6 +27,34 @@ from hangdoc.report.terminal import render
 
 FULL = "break_of_outer_loop"
 """A case whose report has every part."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere():
+    """Another machine says the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in ELSEWHERE.items():
+            patch.setenv(variable, value)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rules_answer_with_the_codes_that_they_declare():
+    """Every rule that names a cause below. One without codes gives a verdict without a cause."""
+
+    def held(rule):
+        def find(*arguments):
+            finding = rule.find(*arguments)
+            assert finding is None or finding.code in (rule.codes or ("",)), rule.find
+            return finding
+
+        return dataclasses.replace(rule, find=find)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "RULES", [held(rule) for rule in registry.RULES])
+        yield
 
 
 @pytest.mark.parametrize("name", names())
