@@ -172,7 +172,8 @@ def command(scenario: Scenario) -> list[str]:
 
 
 def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) -> list[Comparison]:
-    """Run the scenario under watch and compare. ``output`` gets the output of job and watch (else inherited).
+    """Run the scenario under watch and compare. ``output`` gets the output of job and watch (else inherited, and what
+    the watch saved stays in a temporary folder, which that output names).
 
     With ``fixed`` the corrected variant must end by itself, healthy. Returns within the scenario's timeout
     and some seconds; ends every process that it started.
@@ -182,8 +183,8 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     ours = ("HANGDOC_", "GITHUB_ACTIONS")
     plain = {name: value for name, value in interpreter.environment().items() if not name.startswith(ours)}
     environment = {**plain, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
-    with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as name:
-        folder = Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="hangdoc-scenario-"))
+    try:
         # A copy: code below site-packages is library code to the diagnosis, and rightly so.
         copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
         report = folder / "report.json"
@@ -195,6 +196,10 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
             file = stack.enter_context(output.open("wb")) if output is not None else None
             status = run_to_end(line, environment, scenario.timeout, file)
         document = _document(report)
+    finally:
+        # What the watch saved and named to the user stays, for `hangdoc diagnose` and a browser.
+        if output is not None or not any((folder / "run").glob("*.hangdoc")):
+            shutil.rmtree(folder, ignore_errors=True)
     return compare_fixed(document, status) if fixed else compare(scenario, document)
 
 

@@ -27,6 +27,8 @@ from hangdoc.report.terminal import render
 DATA = Path(__file__).parent / "data"
 WIDTH = 100
 """Columns of the pinned reports."""
+ELSEWHERE = {"COLUMNS": "60", "TZ": "Asia/Tokyo", "LC_ALL": "C", "TERM": "dumb", "NO_COLOR": "1", "HOME": "/"}
+"""What the environment of another machine may hold."""
 
 
 class Result(NamedTuple):

@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 _LONG = (
     # The jobs of a module, one test after the other.
     *("test_injection", "test_attach", "test_launchers", "test_many_hosts", "test_hosts", "test_attach_watched"),
-    *("test_attach_namespaces", "test_capture_job", "test_attach_save"),
+    *("test_attach_namespaces", "test_capture_job", "test_attach_save", "test_native_ends"),
     # Half a minute and more of waiting in one test.
     *("test_false_alarms", "test_watch_acts", "test_watched_scenarios", "test_elastic_jobs"),
 )
@@ -124,7 +124,7 @@ class OneWorkerForSharedJobs(LoadScopeScheduling):
 
     _SHARED = frozenset(f"test_{name}" for name in ("attach", "attach_namespaces", "capture_job", "injection"))
     _SHARED |= {"test_attach_save", "test_attach_watched", "test_hosts", "test_many_hosts", "test_launchers"}
-    _SHARED |= {"test_dump_folders"}
+    _SHARED |= {"test_dump_folders", "test_native_ends", "test_pyz", "test_other_pythons", "test_other_torch"}
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from cases import case
@@ -248,12 +250,18 @@ def test_unknown_scenarios(hangdoc):
 
 @pytest.mark.timeout(400)
 def test_a_scenario_runs_and_its_correction_too(hangdoc):
-    done = hangdoc("scenario", "run", "rank_guard", "--quiet", deadline=150)
+    """What the output says is saved can be shown again; a quiet run leaves nothing."""
+    done = hangdoc("scenario", "run", "rank_guard", deadline=150)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("as expected: rank_guard\n")
+    (saved,) = set(re.findall(r"hangdoc diagnose (\S+)$", done.stderr, re.MULTILINE))
+    assert "hang" in hangdoc("diagnose", saved).stdout.splitlines()[0]
+    temporary = Path(os.environ["TMPDIR"])
+    left = set(temporary.glob("hangdoc-*"))
     fixed = hangdoc("scenario", "run", "rank_guard", "--quiet", env={"FIXED": "1"}, deadline=150)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert "rank_guard (fixed)" in fixed.stdout
+    assert set(temporary.glob("hangdoc-*")) == left
 
 
 def test_a_scenario_run_that_is_ended_leaves_nothing(tmp_path, mark):

@@ -20,7 +20,7 @@ COMMAND = [TORCHRUN, "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
 
 def test_a_watch_reads_the_dumps_of_ranks_without_a_probe(watch: Watch, tmp_path: Path) -> None:
     without_probe = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    variables = {**without_probe, "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_", "DUMP_AFTER": "4"}
+    variables = {**without_probe, "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_", "DUMP_AFTER": "2"}
     finished = watch(COMMAND, env=variables, stall_after=7)
     job = api.load(finished.snapshots()[-1])
     assert [rank.journal.source if rank.journal else "" for rank in job.ranks] == ["dump"] * 2, finished.explain()

@@ -50,11 +50,11 @@ def told(diagnosis: Diagnosis) -> tuple[tuple[int, ...], str]:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (torchrun("computes.py"), ((1,), "HD501")),
+        (by_hand("computes.py"), ((1,), "HD501")),
         (by_hand("saves.py"), ((0,), "HD501")),
         (by_hand("joins.py"), ((0,), "HD501")),
         (by_hand("serves.py"), ((0,), "")),
-        (torchrun("compiles.py"), ((), "")),
+        (by_hand("compiles.py"), ((), "")),
     ],
     ids=["computes", "saves", "joins", "serves", "compiles"],
 )

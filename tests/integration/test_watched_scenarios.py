@@ -80,7 +80,7 @@ def late_launch(scenario: scenarios.Scenario, document: dict[str, Any], finished
     assert f"{scenario.path.name}:{decided}" in text, text
     assert document["divergence"]["branch"]["line"] == branch
     assert "self.warm" in document["divergence"]["branch"]["condition"]
-    assert "_verify_params_across_processes" in str(document["divergence"]) + str(document["ranks"]) + text
+    assert "Fabric sets up the module" in [side["note"] for side in document["divergence"]["sides"]]
     # One per rank and group, and the store's: 2 + 1.
     ports = texts(document, "port")
     assert "3 listening sockets" in ports, ports

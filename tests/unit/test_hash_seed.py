@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cases
 import pytest
-from cases import names
+from cases import ELSEWHERE, names
 
 DIFFERING = """
 import json, sys
@@ -21,19 +21,17 @@ def differing(name):
     return [suffix for suffix, text in now if pin_path(name, suffix).read_text(encoding="utf-8") != text]
 print(json.dumps({name: differing(name) for name in names()[int(sys.argv[2])::int(sys.argv[3])]}))
 """
-ELSEWHERE = {"COLUMNS": "60", "TZ": "Asia/Tokyo", "LC_ALL": "C", "TERM": "dumb", "NO_COLOR": "1", "HOME": "/"}
-"""What the environment of another machine may hold."""
 SEEDS = (1, 2)
 """One for each child; each of them has its share of the cases."""
-SHARES = 6
+SHARES = 12
 
 
 @pytest.mark.timeout(900)
 def test_what_is_said_of_a_case_depends_on_the_case_alone(tmp_path):
     """Sets are ordered by the seed: one that becomes text unsorted shows here. So does a clock, or a terminal.
 
-    The pins are what this process's own seed and environment give. test_cases compares those of all cases, under the
-    seed of its own process; here it is a third of them.
+    The pins are what another seed and environment gave. test_cases compares those of all cases, elsewhere too, under
+    the random seed of its own process; here it is a sixth of them, under seeds with which a failure can be repeated.
     """
     children = [
         subprocess.Popen(

@@ -1,11 +1,11 @@
-"""Rank 1 computes for fourteen seconds while rank 0 waits for it in an all_reduce."""
+"""Rank 1 computes for ten seconds while rank 0 waits for it in an all_reduce."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
-SECONDS = 14
+SECONDS = 10
 
 
 def compute(seconds):
