@@ -7,7 +7,8 @@ line (torch's own lines leave out the year, which is then that of the file); 0.0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from hangdoc.model.process import Stack
 
@@ -243,3 +244,21 @@ class Logged:
     attempts: int = 1
     torch: str = ""
     """The versions whose lines these are: '2.6-2.12'."""
+
+
+def together(parts: Sequence[Logged]) -> Logged | None:
+    """What several parts say, each fact once, by file and line; None of no part."""
+    if not parts:
+        return None
+    merged: dict[str, object] = {"attempts": max(part.attempts for part in parts)}
+    merged["torch"] = next((part.torch for part in parts if part.torch), "")
+    for each in fields(Logged):
+        if each.name in merged:
+            continue
+        facts = dict.fromkeys(fact for part in parts for fact in getattr(part, each.name))
+        merged[each.name] = tuple(sorted(facts, key=_order))
+    return Logged(**merged)  # type: ignore[arg-type]
+
+
+def _order(fact: LogFile | Overdue) -> tuple[str, int, str]:
+    return (fact.path, 0, "") if isinstance(fact, LogFile) else (fact.place.file, fact.place.line, repr(fact))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.model.journal import Journal
+from hangdoc.model.logged import Logged
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, Stack
@@ -134,7 +135,7 @@ class JobSnapshot:
     taken: float
     """Unix time of the second look."""
     mode: str
-    """'watch', 'attach', or 'dump': files of flight recorders and nothing else."""
+    """'watch', 'attach'; 'dump': files of flight recorders and nothing else; 'log': what a job's logs say."""
     command: tuple[str, ...] = ()
     run_id: str = ""
     hangdoc_version: str = ""
@@ -161,6 +162,8 @@ class JobSnapshot:
     """The job's own store; None where it was not read."""
     nccl: NcclStatus | None = None
     """What NCCL's own service says; None where no rank offers it, or it gave no answer."""
+    logged: Logged | None = None
+    """What the job's logs say; None where none were read."""
     sources: tuple[SourceText, ...] = ()
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""

@@ -1,0 +1,99 @@
+"""The tracebacks in a log: which rank raised what, where, and whether it can only follow from a hang's end.
+
+Of a chain of exceptions the first is kept: what came while it was handled followed from it. Ranks that share a file write
+between each other's lines, so what stands before 'Traceback' (a rank, a date and a host) tells whose the next lines are.
+
+Example: '[rank2]: Traceback (most recent call last):', '[rank2]:   File "/job/model.py", line 9, in pad', …,
+'[rank2]: ValueError: ragged' → rank 2, 'ValueError: ragged', the frames innermost first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hangdoc.capture.logs.lines import Line, time_of
+from hangdoc.capture.logs.sift import Marker
+from hangdoc.model.logged import Place, Raised
+from hangdoc.model.process import Frame
+from hangdoc.model.told_errors import TRACEBACK
+
+MARKERS = (Marker(TRACEBACK.encode(), before=1, after=120),)
+
+_FRAME = re.compile(r'File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), in (?P<function>\S{1,300})')
+_CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+_ERROR = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
+_FOLLOWS = re.compile(
+    # torch's words for a communicator that the watchdog aborted, and for peers that are gone; the launcher's own errors.
+    r"DistBackendError|DistNetworkError|DistStoreError|ChildFailedError|ProcessExitedException|SignalException"
+    r"|communicator was aborted|NCCL communicator|ncclUniqueId|closed by peer|Connection reset|Broken pipe"
+    r"|Detected mismatch between collectives|monitoredBarrier|third_party/gloo|\bgloo/|Socket Timeout"
+    # What a buffer that an aborted call never filled makes of later code (torch 2.3 to 2.11).
+    r"|has inconsistent \d+ params|Tried to allocate more than 1EB|UnpicklingError|BrokenPipeError|ConnectionResetError"
+    r"|KeyboardInterrupt|SystemExit"
+)
+_MOST_FRAMES, _MOST_TEXT = 64, 400
+
+
+@dataclass(slots=True)
+class _Open:
+    """A traceback whose last line has not come yet."""
+
+    line: Line
+    prefix: re.Pattern[str]
+    frames: list[Frame] = field(default_factory=list)
+    first: tuple[str, list[Frame]] | None = None
+    chained: bool = False
+
+
+def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | None]) -> Iterator[Raised]:
+    """The tracebacks in ``lines``, by the place where each begins. ``rank_of``: who wrote a line that does not say it."""
+    begun: list[_Open] = []
+    found: list[tuple[_Open, str, float]] = []
+    last_at: dict[tuple[str, int | None], float] = {}
+    for line in lines:
+        at = time_of(line.text, year)
+        if at:
+            last_at[(line.file, line.rank)] = at
+        begun = [each for each in begun if each.line.file == line.file and line.number - each.line.number < 2_000]
+        here = line.text.find(TRACEBACK)
+        if here >= 0:
+            prefix = _alike(line.text[:here])
+            before = next((each for each in begun if each.chained and each.prefix.pattern == prefix.pattern), None)
+            if before is not None:
+                before.chained, before.frames = False, []
+                continue
+            begun = [each for each in begun if each.prefix.pattern != prefix.pattern]
+            begun.append(_Open(line, prefix))
+            continue
+        own = next((each for each in begun if (m := each.prefix.match(line.text)) and m.end() <= len(line.text)), None)
+        if own is None:
+            continue
+        matched = own.prefix.match(line.text)
+        body = line.text[matched.end() if matched else 0 :]
+        frame = _FRAME.search(body)
+        if frame is not None and body.lstrip().startswith("File "):
+            if len(own.frames) < _MOST_FRAMES:
+                own.frames.append(Frame(frame["file"], int(frame["line"]), frame["function"]))
+        elif body.startswith(_CHAIN):
+            own.chained = True
+        elif body and not body[0].isspace() and own.frames and not own.chained and _ERROR.match(body):
+            if own.first is None:
+                own.first = (body[:_MOST_TEXT], own.frames)
+                found.append((own, body[:_MOST_TEXT], at or last_at.get((line.file, own.line.rank), 0.0)))
+            own.frames = []
+    for own, error, at in sorted(found, key=lambda each: (each[0].line.file, each[0].line.number)):
+        line = own.line
+        rank = line.rank if line.rank is not None else rank_of(line)
+        frames = own.first[1] if own.first is not None else []
+        place = Place(line.file, line.number, "traceback")
+        yield Raised(place, rank, error, tuple(reversed(frames)), bool(_FOLLOWS.search(error)), at)
+
+
+def _alike(prefix: str) -> re.Pattern[str]:
+    """What matches the prefix with any number in it: dates and times go on while a traceback is printed."""
+    ranked = re.search(r"\[rank\d+\]:", prefix)
+    kept = prefix[ranked.start() : ranked.end()] if ranked else ""
+    free = re.sub(r"\\?\d+", r"\\d+", re.escape(prefix[: ranked.start()] if ranked else prefix))
+    return re.compile(free + re.escape(kept) + (" ?" if kept or not prefix else ""))

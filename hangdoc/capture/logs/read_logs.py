@@ -1,0 +1,236 @@
+"""Makes one snapshot of the logs and pasted stacks that somebody has: mode 'log'.
+
+What a file is, is found from what stands in it. Every file is sifted once, as a stream; the facts of all files together
+are those of one job, and of its last attempt where it was restarted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hangdoc.capture.dumps.find_files import find_files
+from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, watchdog
+from hangdoc.capture.logs.lines import Line, lines_of, year_in, year_of
+from hangdoc.capture.logs.sift import Marker, sift
+from hangdoc.capture.logs.speakers import Speakers
+from hangdoc.capture.read.ras_answers import parse_status
+from hangdoc.capture.safe.open_files import regular_file
+from hangdoc.capture.safe.text import clean
+from hangdoc.model.logged import Behind, Call, LogFile, Logged, Member, Place, Stream
+from hangdoc.model.nccl import NcclStatus
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
+
+_SETTINGS = (Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"))
+_RAS = b" operation counts"
+MARKERS = (
+    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *_SETTINGS, Marker(_RAS),
+)  # fmt: skip
+_WORLD = (
+    re.compile(r"\b(?:WORLD_SIZE|SLURM_NTASKS)[=:] ?[\"']?(\d{1,6})\b"),
+    re.compile(r"MEMBER: \d{1,6}/(\d{1,6})\b"),
+    re.compile(r"global_world_sizes=\[(\d{1,6})"),
+)
+_FOLDED = " across cluster]"
+_MOST_FILES = 20_000
+_MOST_RAS = 4 << 20
+_AFTERMATH = re.compile(
+    r"ProcessGroup|watchdog|Traceback|^\s*File \"|^\s*frame #|elastic|^srun|slurmstepd|terminate called|what\(\)|NCCL |"
+    r"Exception raised|c10d|Fatal Python|Extension modules|^\s*#\d|core dumped|Aborted|^\s*$|Error\b|^[\s^~]+$|^[=-]{10,}"
+)
+"""Lines that no program of a user's writes of its work: torch's, a launcher's and the interpreter's last words."""
+_MOST_LINE = 300
+
+
+@dataclass
+class _Read:
+    """One file that was read. ``lines`` has what is of interest, ``tail`` the end of the file."""
+
+    file: LogFile
+    modified: float
+    lines: list[Line] = field(default_factory=list)
+    tail: list[Line] = field(default_factory=list)
+    nccl: NcclStatus | None = None
+
+
+def read_logs(
+    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None, limit: int | None = None
+) -> JobSnapshot | None:
+    """The job that the files at ``paths``, and in folders there, tell of; None if nothing in them is of a job's.
+
+    ``progress`` is called with how many bytes of how many have been read. ``limit``: bytes unpacked of one file. A file
+    that cannot be read is a note (``Unavailable``). Raises ``OSError`` where a path itself cannot be looked at.
+    """
+    files, notes = _files(paths)
+    total = sum(size for _, _, size in files)
+    done = 0
+    read: list[_Read] = []
+    for path, shown, size in files:
+        found = _read(path, shown, (lambda n, before=done: progress(before + n, total)) if progress else None, limit)
+        done += size
+        if isinstance(found, Unavailable):
+            notes.append(found)
+        else:
+            read.append(found)
+    return _snapshot(read, notes)
+
+
+def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Unavailable]]:
+    """(path, name to show, size) of every file, and notes on what was left out."""
+    found: list[tuple[Path, str, int]] = []
+    notes: list[Unavailable] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append((path, path.name, path.stat().st_size))
+            continue
+        listed, more = find_files(path)
+        found += [(path / each.path, each.path, each.size) for each in listed]
+        if more:
+            notes.append(Unavailable("log", f"{path.name} holds more files than are looked at", "Give fewer files."))
+    if len(found) > _MOST_FILES:
+        why = f"{len(found) - _MOST_FILES} of {len(found)} files were not read"
+        notes.append(Unavailable("log", why, "Give fewer files."))
+    return found[:_MOST_FILES], notes
+
+
+def _read(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int | None) -> _Read | Unavailable:
+    shown = clean(shown)
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(opened, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return Unavailable("log", f"{shown} is no regular file")
+            sifted = sift(file, MARKERS, progress, *(() if limit is None else (limit,)))
+    except OSError as error:
+        return Unavailable("log", f"{shown} could not be read: {error.strerror}", "Check its permissions.")
+    kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
+    folded = any(_FOLDED in line.text for line in kept)
+    kind = "text" if b"\0" not in b"".join(line for _, line in sifted.tail[-20:]) else "binary"
+    note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
+    nccl = _ras(path) if any(line for line in kept if _RAS.decode() in line.text) and sifted.size < _MOST_RAS else None
+    return _Read(note, status.st_mtime, kept, tail, nccl)
+
+
+def _ras(path: Path) -> NcclStatus | None:
+    try:
+        return parse_status(path.read_bytes()[:_MOST_RAS].decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None
+
+
+def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | None:
+    everything = [line for each in read for line in (*each.lines, *each.tail)]
+    speakers = Speakers(everything)
+    modified = max((each.modified for each in read), default=0.0)
+    year = year_in(everything) or year_of(modified)
+    kept, earlier = attempts.last(
+        {each.file.path: each.lines for each in read if each.file.kind == "text"}, year, speakers.of
+    )
+    # torch's own rank first; [Rank k] of a group that may be the default one where torch never says the global rank.
+    found = watchdog.read_watchdog(kept, year, lambda line, _, member: _who(speakers, line, member))
+    calls: list[Call] = [*mismatches.fingerprints(kept)]
+    behind: list[Behind] = [*reports.desync_reports(kept)]
+    members: list[Member] = list(found.members)
+    barriers = []
+    for fact in (*mismatches.torchfrtrace(kept), *mismatches.nccl_calls(kept), *reports.barriers(kept)):
+        if isinstance(fact, Call):
+            calls.append(fact)
+        elif isinstance(fact, Behind):
+            behind.append(fact)
+        elif isinstance(fact, Member):
+            members.append(fact)
+        else:
+            barriers.append(fact)
+    logged = Logged(
+        files=tuple(each.file for each in read),
+        overdue=tuple(found.overdue),
+        progress=tuple(found.progress),
+        alive=tuple(found.alive),
+        members=tuple(dict.fromkeys(members)),
+        behind=tuple(behind),
+        calls=tuple(calls),
+        barriers=tuple(barriers),
+        set_ups=tuple(reports.set_ups(kept, year, speakers.of)),
+        ends=tuple(endings.ends(kept, year)),
+        raised=tuple(raised.raised_in(kept, year, speakers.of)),
+        streams=tuple(_streams(read, speakers, year)),
+        attempts=earlier + 1,
+    )
+    logged = _with_names(logged)
+    world = _world_size(kept, logged)
+    nccl = next((each.nccl for each in read if each.nccl is not None), None)
+    if not _tells(logged) and nccl is None:
+        return None
+    ranks = sorted(_ranks(logged))
+    return JobSnapshot(
+        taken=modified,
+        mode="log",
+        world_size=world,
+        ended=True,
+        ranks=tuple(RankSnapshot(rank=rank, host="", identity="log", world_size=world) for rank in ranks),
+        nccl=nccl,
+        logged=logged,
+        unavailable=(*notes, *(Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut)),
+    )
+
+
+def _who(speakers: Speakers, line: Line, member: int) -> int | None:
+    known = speakers.of(line)
+    if known is not None or speakers.torch_says:
+        return known
+    return member if member >= 0 else None
+
+
+def _streams(read: Iterable[_Read], speakers: Speakers, year: int) -> Iterable[Stream]:
+    """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
+    last: dict[int, Line] = {}
+    for each in read:
+        for line in each.tail:
+            rank = speakers.of(line)
+            if rank is not None and not _AFTERMATH.search(line.body):
+                last[rank] = line
+    for rank, line in sorted(last.items()):
+        yield Stream(Place(line.file, line.number, "text"), rank, clean(line.body.strip()[:_MOST_LINE]))
+
+
+def _with_names(logged: Logged) -> Logged:
+    """The same with one name for each group: some of a group's lines have its description, others its number alone."""
+    about: dict[str, str] = {}
+    for fact in (*logged.overdue, *logged.progress, *logged.behind, *logged.calls):
+        number, _, rest = fact.group.partition("(")
+        if rest and number:
+            about.setdefault(number, fact.group)
+    named = lambda facts: tuple(replace(f, group=about.get(f.group, f.group)) for f in facts)  # noqa: E731
+    return replace(
+        logged,
+        overdue=named(logged.overdue),
+        progress=named(logged.progress),
+        behind=named(logged.behind),
+        members=named(logged.members),
+    )
+
+
+def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
+    """The number of ranks, where a line says it: settings, the default group's size, clients of the rendezvous."""
+    said = [int(found[1]) for line in lines for pattern in _WORLD if (found := pattern.search(line.text)) is not None]
+    said += [each.size for each in logged.members if each.group.partition("(")[0] == "0" and each.size]
+    said += [each.expected for each in logged.set_ups if each.expected > 0]
+    return max(said, default=None)
+
+
+def _ranks(logged: Logged) -> set[int]:
+    facts = (*logged.overdue, *logged.progress, *logged.alive, *logged.members, *logged.raised, *logged.ends, *logged.streams)
+    ranks = {fact.rank for fact in facts if fact.rank is not None}
+    return ranks.union(*(fact.ranks for fact in (*logged.behind, *logged.calls)), *(f.joined for f in logged.behind))
+
+
+def _tells(logged: Logged) -> bool:
+    return any(
+        (logged.overdue, logged.progress, logged.behind, logged.calls, logged.barriers, logged.set_ups, logged.ends,
+         logged.raised, logged.stacks)
+    )  # fmt: skip
