@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hangdoc.errors import CannotLook
-from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
+from hangdoc.model.codec import SNAPSHOT_SUFFIX, begins_as_snapshot, load_snapshot
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.same_job import Part, fitting, with_notes
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.wording import name_all, name_ranks
 
 _MOST_NAMED = 64
 """Missing ranks up to this number get a note each; more get one note together."""
@@ -27,13 +27,17 @@ def open_saved(
     have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is no snapshot.
     """
     try:
+        if str(path) == "-":
+            return masked(_from_logs([path], progress))
         if not path.is_dir():
             _refuse_one_dump(path)
-            return masked(load_snapshot(path))
+            return masked(load_snapshot(path) if _is_snapshot(path) else _from_logs([path], progress))
         latest = _latest_snapshot(path)
+        if latest is not None:
+            return masked(load_snapshot(latest))
+        return masked(_from_folder(path, source, progress))
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
-    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path, source, progress))
 
 
 def open_hosts(paths: Sequence[Path]) -> JobSnapshot:
@@ -55,6 +59,40 @@ def open_hosts(paths: Sequence[Path]) -> JobSnapshot:
             "Diagnose the snapshots of one job together, those of another job by themselves.",
         )
     return with_notes(merge([part.snapshot for part in kept]), notes)
+
+
+def _is_snapshot(path: Path) -> bool:
+    """True for a file that `hangdoc watch` or `attach --save` wrote, or that is meant to be one by its name."""
+    return path.name.endswith(SNAPSHOT_SUFFIX) or not path.is_file() or begins_as_snapshot(path)
+
+
+def _from_logs(paths: Sequence[Path], progress: Callable[[int, int], None] | None) -> JobSnapshot:
+    from hangdoc.capture.logs.read_logs import read_logs
+
+    found = read_logs(paths, progress)
+    if found is None:
+        names = name_all([str(path) for path in paths])
+        raise CannotLook(
+            f"{names}: nothing in there tells of a distributed job's hang or failure",
+            "Give the logs of all ranks up to the job's end, stacks of `py-spy dump`, a snapshot that `hangdoc watch` "
+            "saved, or the directory of TORCH_FR_DUMP_TEMP_FILE.",
+        )
+    return found
+
+
+def _from_folder(folder: Path, source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
+    """Dumps of flight recorders, logs, or both, which are then of one job."""
+    from hangdoc.capture.logs.read_logs import read_logs
+
+    try:
+        dumps = _from_dumps(folder, source, progress)
+    except CannotLook as error:
+        logs = read_logs([folder], progress)
+        if logs is None:
+            raise error from None
+        return logs
+    logs = read_logs([folder])
+    return merge([dumps, logs]) if logs is not None else dumps
 
 
 def _latest_snapshot(folder: Path) -> Path | None:

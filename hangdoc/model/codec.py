@@ -146,6 +146,16 @@ def dump_snapshot(snapshot: JobSnapshot, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), snapshot_to_bytes(snapshot), mode=0o600)
 
 
+def begins_as_snapshot(path: Path) -> bool:
+    """True if a file's first bytes are those of a snapshot. Raises ``OSError``."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith(_GZIP_MAGIC):
+        with contextlib.suppress(zlib.error):
+            head = zlib.decompressobj(31).decompress(head, 4096)
+    return b'"hangdoc.' in head and head.lstrip()[:1] == b"{"
+
+
 def load_snapshot(path: str | os.PathLike[str]) -> JobSnapshot:
     """Read a snapshot file. Raises ``CannotLook`` if there is no such file, ``BadSnapshot`` otherwise."""
     return snapshot_from_bytes(_read(Path(path)), origin=str(path))

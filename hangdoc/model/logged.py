@@ -1,8 +1,8 @@
 """What the logs of a job say, line by line, before anybody draws a conclusion from it.
 
-Every fact carries its ``Place``: file, line and kind of source. A rank is always the *global* one; a rank within a group
-is called member, and the one within a host local rank. Times are Unix seconds by the clock of the host that wrote the
-line (torch's own lines leave out the year, which is then that of the file); 0.0 where the line has none.
+Every fact carries its ``Place``: file, line and kind of source. A rank is always the *global* one; a rank within a
+group is called member, and the one within a host local rank. Times are Unix seconds by the clock of the host that
+wrote the line (torch's own lines leave out the year, which is then that of the file); 0.0 where the line has none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Overdue:
     """A rank's watchdog found a call of its own overdue: 'Watchdog caught collective operation timeout: WorkNCCL(…)'.
 
     ``group``: its unique id with the description, '9(mesh_tp)', '' where the line has none (torch before 2.3).
-    ``sequence``, ``numel_in``, ``numel_out`` and ``member``: -1 where they are not said. ``stack``: who issued the call.
+    ``sequence``, ``numel_in``, ``numel_out`` and ``member``: -1 where they are not said. ``stack``: who issued the
+    call.
     """
 
     place: Place
@@ -66,7 +67,8 @@ class Progress:
 class Alive:
     """A rank's heartbeat thread answered another rank's call for dumps, so its process lived then.
 
-    ``caller``: the rank that called first, None where the line does not say it. ``own``: it was this rank's own time-out.
+    ``caller``: the rank that called first, None where the line does not say it. ``own``: it was this rank's own
+    time-out.
     """
 
     place: Place
@@ -213,8 +215,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file that was read. ``lines`` and ``size`` (bytes, unpacked) of what was read. ``cut`` says what was left out of
-    it and why, '' where nothing was. ``folded``: repeated lines were left out by who wrote it."""
+    """A file that was read. ``lines`` and ``size`` (bytes, unpacked) of what was read. ``cut`` says what was left out
+    of it and why, '' where nothing was. ``folded``: repeated lines were left out by who wrote it."""
 
     path: str
     kind: str

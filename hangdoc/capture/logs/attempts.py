@@ -21,9 +21,7 @@ _NUMBER = re.compile(r"WorkNCCL\(SeqNum=(\d{1,18}),")
 _DIES = "taking the entire process down"
 
 
-def last(
-    files: Mapping[str, list[Line]], year: int, rank_of: Callable[[Line], int | None]
-) -> tuple[list[Line], int]:
+def last(files: Mapping[str, list[Line]], year: int, rank_of: Callable[[Line], int | None]) -> tuple[list[Line], int]:
     """The lines of the last attempt of all ``files``, in their order, and how many attempts came before it."""
     folders = {path: found for path in files if (found := _FOLDER.search(path)) is not None}
     highest: dict[str, int] = {}

@@ -1,7 +1,8 @@
 """How ranks ended, as torchelastic and Slurm tell it.
 
-torchelastic ends what is left of a host after the first failure: SIGTERM, and SIGKILL half a minute later. Such an end is
-``asked``, and says nothing of the rank. Its "Root Cause" is the first failure that *this host's* agent saw, to a second.
+torchelastic ends what is left of a host after the first failure: SIGTERM, and SIGKILL half a minute later. Such an end
+is ``asked``, and says nothing of the rank. Its "Root Cause" is the first failure that *this host's* agent saw, to a
+second.
 
 Example: 'srun: error: nid7: tasks 0-2: Aborted (core dumped)' → ranks 0, 1 and 2 ended by signal 6 on nid7.
 """
@@ -33,8 +34,12 @@ _FAILED = re.compile(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5}) \(
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.{1,200})$")
 _RANK = re.compile(r"(\d{1,6}) \(local_rank: (\d{1,5})\)")
 _EXIT = re.compile(r"(-?\d{1,4}) \(pid: (\d{1,9})\)")
-_CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal|shutdown process (\d{1,9}) via .{0,40}, forcefully exiting")
-_TASKS = re.compile(r"srun: error: (?P<host>[\w.-]{1,100}): tasks? (?P<tasks>[\d,-]{1,2000}): (?P<how>[A-Z][\w ()]{1,80})")
+_CLOSING = re.compile(
+    r"Sending process (\d{1,9}) closing signal|shutdown process (\d{1,9}) via .{0,40}, forcefully exiting"
+)
+_TASKS = re.compile(
+    r"srun: error: (?P<host>[\w.-]{1,100}): tasks? (?P<tasks>[\d,-]{1,2000}): (?P<how>[A-Z][\w ()]{1,80})"
+)
 _SIGNALS = {
     "Aborted": signal.SIGABRT,
     "Killed": signal.SIGKILL,
@@ -64,16 +69,18 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
         failed = _FAILED.search(text)
         if failed is not None:
             place = Place(line.file, line.number, "torchelastic")
-            end = _with_status(Ended(place, None, int(failed[2]), int(failed[3]), at=time_of(text, year)), int(failed[1]))
+            end = _with_status(
+                Ended(place, None, int(failed[2]), int(failed[3]), at=time_of(text, year)), int(failed[1])
+            )
             found.setdefault(("pid", end.pid), end)
             root, fields = False, {}
         named = _FIELD.match(text)
         if named is not None:
             fields[named[1]] = named[2]
             if named[1] == "exitcode":
-                end = _of_summary(line, fields, year, first=root)
-                if end is not None:
-                    found[("pid", end.pid)] = end
+                told = _of_summary(line, fields, year, first=root)
+                if told is not None:
+                    found[("pid", told.pid)] = told
                 fields, root = {}, False
         for tasks in _TASKS.finditer(text):
             for end in _of_tasks(line, tasks, asked=cancelled):

@@ -1,8 +1,8 @@
 """A line of a log without its trappings: who speaks in it, when, and what stands behind all prefixes.
 
 Three kinds of rank are kept apart. ``[rank3]:`` is torch's own word for the *global* rank (2.2 and later). What stands
-further out is the launcher's label: torchrun's ``[default3]:`` counts within one host, ``srun -l``'s ``12: `` is a task.
-``[Rank k]`` inside a record is the place within the record's group, which ``watchdog`` reads.
+further out is the launcher's label: torchrun's ``[default3]:`` counts within one host, ``srun -l``'s ``12: `` is a
+task. ``[Rank k]`` inside a record is the place within the record's group, which ``watchdog`` reads.
 
 Example: '[default1]:[rank5]:[E…' → label 'default1', rank 5. '[rank0]:[rank4]:…' (torchrun with --role rank) → rank 4.
 """
@@ -118,7 +118,7 @@ def year_of(modified: float) -> int:
 
 def _seconds(parts: tuple[int, ...], fraction: str | None) -> float:
     try:
-        datetime(*parts)  # type: ignore[arg-type,misc]  # only to refuse the 31st of February
+        datetime(*parts)  # type: ignore[arg-type]  # only to refuse the 31st of February
         return timegm((*parts, 0, 0, 0)) + float((fraction or ".0").replace(",", "."))
     except (ValueError, TypeError):
         return 0.0

@@ -1,8 +1,8 @@
-"""What torch and NCCL write when ranks make different calls: fingerprints of TORCH_DISTRIBUTED_DEBUG=DETAIL, torchfrtrace's
-mismatches, and the calls that NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=COLL lists.
+"""What torch and NCCL write when ranks make different calls: fingerprints of TORCH_DISTRIBUTED_DEBUG=DETAIL,
+torchfrtrace's mismatches, and the calls that NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=COLL lists.
 
-Example: '… Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=772, OpType=ALLREDUCE, TensorShape=[8], …),
-but Rank 2 is running collective: CollectiveFingerPrint(…TensorShape=[6]…' → two ``Call``s, of ranks 1 and 2.
+Example: '… Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=772, OpType=ALLREDUCE, TensorShape=[8],
+…), but Rank 2 is running collective: CollectiveFingerPrint(…TensorShape=[6]…' → two ``Call``s, of ranks 1 and 2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MARKERS = (
 
 _FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d{1,6}) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
-    r"(?:SequenceNumber=(?P<sequence>\d{1,18}))?(?:, )?OpType=(?P<op>\w{1,40})(?P<rest>(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?"
+    r"(?:SequenceNumber=(?P<sequence>\d{1,18}))?(?:, )?OpType=(?P<op>\w{1,40})"
+    r"(?P<rest>(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?"
     r"(?:, TensorDtypes=(?P<dtype>[\w, ]*?)(?=, Tensor|\)))?)"
 )
 _CALLED = re.compile(
@@ -35,7 +36,8 @@ _CALLED = re.compile(
     r"(?: \[nranks=(?P<size>\d{1,6})\])?"
 )
 _INIT = re.compile(
-    r"comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}).{0,200}?commId (?P<id>0x[0-9a-f]{1,32})"
+    r"comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6})"
+    r".{0,200}?commId (?P<id>0x[0-9a-f]{1,32})"
 )
 _PROCESS = re.compile(r"(?P<host>[\w.-]{1,100}):(?P<pid>\d{1,9}):\d{1,9} \[")
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
@@ -82,7 +84,16 @@ def torchfrtrace(lines: Sequence[Line]) -> Iterator[Behind | Call]:
 
 
 _KEYS = frozenset(
-    ("group info", "collective", "missing ranks", "input sizes", "output sizes", "world size", "expected ranks", "error msg")
+    (
+        "group info",
+        "collective",
+        "missing ranks",
+        "input sizes",
+        "output sizes",
+        "world size",
+        "expected ranks",
+        "error msg",
+    )
 )
 _AT = re.compile(r"(?P<function>\S{1,200}) at (?P<file>\S.{0,999}):(?P<line>\d{1,7})$")
 _CULPRIT = re.compile(

@@ -1,7 +1,8 @@
 """The tracebacks in a log: which rank raised what, where, and whether it can only follow from a hang's end.
 
-Of a chain of exceptions the first is kept: what came while it was handled followed from it. Ranks that share a file write
-between each other's lines, so what stands before 'Traceback' (a rank, a date and a host) tells whose the next lines are.
+Of a chain of exceptions the first is kept: what came while it was handled followed from it. Ranks that share a file
+write between each other's lines, so what stands before 'Traceback' (a rank, a date and a host) tells whose the next
+lines are.
 
 Example: '[rank2]: Traceback (most recent call last):', '[rank2]:   File "/job/model.py", line 9, in pad', …,
 '[rank2]: ValueError: ragged' → rank 2, 'ValueError: ragged', the frames innermost first.
@@ -25,7 +26,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), i
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _ERROR = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
 _FOLLOWS = re.compile(
-    # torch's words for a communicator that the watchdog aborted, and for peers that are gone; the launcher's own errors.
+    # torch's words for a communicator that the watchdog aborted, and for peers that are gone; the launcher's own
+    # errors.
     r"DistBackendError|DistNetworkError|DistStoreError|ChildFailedError|ProcessExitedException|SignalException"
     r"|communicator was aborted|NCCL communicator|ncclUniqueId|closed by peer|Connection reset|Broken pipe"
     r"|Detected mismatch between collectives|monitoredBarrier|third_party/gloo|\bgloo/|Socket Timeout"
@@ -48,7 +50,8 @@ class _Open:
 
 
 def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | None]) -> Iterator[Raised]:
-    """The tracebacks in ``lines``, by the place where each begins. ``rank_of``: who wrote a line that does not say it."""
+    """The tracebacks in ``lines``, by the place where each begins. ``rank_of``: who wrote a line that does not say
+    it."""
     begun: list[_Open] = []
     found: list[tuple[_Open, str, float]] = []
     last_at: dict[tuple[str, int | None], float] = {}

@@ -9,26 +9,43 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from hangdoc.capture.dumps.find_files import find_files
 from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, watchdog
 from hangdoc.capture.logs.lines import Line, lines_of, year_in, year_of
-from hangdoc.capture.logs.sift import Marker, sift
+from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
 from hangdoc.capture.logs.speakers import Speakers
 from hangdoc.capture.read.ras_answers import parse_status
-from hangdoc.capture.safe.open_files import regular_file
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.logged import Behind, Call, LogFile, Logged, Member, Place, Stream
+from hangdoc.model.logged import (
+    Alive,
+    Behind,
+    Call,
+    Ended,
+    LogFile,
+    Logged,
+    Member,
+    Overdue,
+    Place,
+    Progress,
+    Raised,
+    Stream,
+)
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 
 _SETTINGS = (Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"))
 _RAS = b" operation counts"
 MARKERS = (
-    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *_SETTINGS, Marker(_RAS),
+    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *_SETTINGS,
+    Marker(_RAS),
 )  # fmt: skip
 _WORLD = (
     re.compile(r"\b(?:WORLD_SIZE|SLURM_NTASKS)[=:] ?[\"']?(\d{1,6})\b"),
@@ -37,10 +54,13 @@ _WORLD = (
 )
 _FOLDED = " across cluster]"
 _MOST_FILES = 20_000
-_MOST_RAS = 4 << 20
+_LOOKED_AT = 20
+"""Lines at the end that tell text from other data."""
+STANDARD_INPUT = Path("-")
 _AFTERMATH = re.compile(
     r"ProcessGroup|watchdog|Traceback|^\s*File \"|^\s*frame #|elastic|^srun|slurmstepd|terminate called|what\(\)|NCCL |"
-    r"Exception raised|c10d|Fatal Python|Extension modules|^\s*#\d|core dumped|Aborted|^\s*$|Error\b|^[\s^~]+$|^[=-]{10,}"
+    r"Exception raised|c10d|Fatal Python|Extension modules|^\s*#\d|core dumped|Aborted|^\s*$|Error\b|^[\s^~]+$|"
+    r"^[=-]{10,}"
 )
 """Lines that no program of a user's writes of its work: torch's, a launcher's and the interpreter's last words."""
 _MOST_LINE = 300
@@ -62,15 +82,17 @@ def read_logs(
 ) -> JobSnapshot | None:
     """The job that the files at ``paths``, and in folders there, tell of; None if nothing in them is of a job's.
 
-    ``progress`` is called with how many bytes of how many have been read. ``limit``: bytes unpacked of one file. A file
-    that cannot be read is a note (``Unavailable``). Raises ``OSError`` where a path itself cannot be looked at.
+    Path('-') is standard input. ``progress`` is called with how many bytes of how many have been read. ``limit``: bytes
+    unpacked of one file. A file that cannot be read is a note (``Unavailable``). Raises ``OSError`` where a path itself
+    cannot be looked at.
     """
     files, notes = _files(paths)
     total = sum(size for _, _, size in files)
     done = 0
     read: list[_Read] = []
     for path, shown, size in files:
-        found = _read(path, shown, (lambda n, before=done: progress(before + n, total)) if progress else None, limit)
+        tell = None if progress is None or not total else partial(_tell, progress, done, total)
+        found = _read_at(path, clean(shown), tell, limit or MAX_UNPACKED)
         done += size
         if isinstance(found, Unavailable):
             notes.append(found)
@@ -79,47 +101,59 @@ def read_logs(
     return _snapshot(read, notes)
 
 
+def _tell(progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
+    progress(min(before + read, total), total)
+
+
 def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Unavailable]]:
     """(path, name to show, size) of every file, and notes on what was left out."""
     found: list[tuple[Path, str, int]] = []
     notes: list[Unavailable] = []
     for path in paths:
-        if not path.is_dir():
+        if path == STANDARD_INPUT:
+            found.append((path, "standard input", 0))
+        elif not path.is_dir():
             found.append((path, path.name, path.stat().st_size))
-            continue
-        listed, more = find_files(path)
-        found += [(path / each.path, each.path, each.size) for each in listed]
-        if more:
-            notes.append(Unavailable("log", f"{path.name} holds more files than are looked at", "Give fewer files."))
+        else:
+            listed, more = find_files(path)
+            found += [(path / each.path, each.path, each.size) for each in listed]
+            if more:
+                notes.append(
+                    Unavailable("log", f"{path.name} holds more files than are looked at", "Give fewer files.")
+                )
     if len(found) > _MOST_FILES:
         why = f"{len(found) - _MOST_FILES} of {len(found)} files were not read"
         notes.append(Unavailable("log", why, "Give fewer files."))
     return found[:_MOST_FILES], notes
 
 
-def _read(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int | None) -> _Read | Unavailable:
-    shown = clean(shown)
+def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int) -> _Read | Unavailable:
+    if path == STANDARD_INPUT:
+        return _read(sys.stdin.buffer, shown, time.time(), progress, limit)
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(opened, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 return Unavailable("log", f"{shown} is no regular file")
-            sifted = sift(file, MARKERS, progress, *(() if limit is None else (limit,)))
+            return _read(file, shown, status.st_mtime, progress, limit)
     except OSError as error:
         return Unavailable("log", f"{shown} could not be read: {error.strerror}", "Check its permissions.")
+
+
+def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> _Read:
+    sifted = sift(file, MARKERS, progress, limit)
     kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
     folded = any(_FOLDED in line.text for line in kept)
-    kind = "text" if b"\0" not in b"".join(line for _, line in sifted.tail[-20:]) else "binary"
+    kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
     note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
-    nccl = _ras(path) if any(line for line in kept if _RAS.decode() in line.text) and sifted.size < _MOST_RAS else None
-    return _Read(note, status.st_mtime, kept, tail, nccl)
+    return _Read(note, modified, kept, tail, _ras(sifted.whole) if _RAS in sifted.whole else None)
 
 
-def _ras(path: Path) -> NcclStatus | None:
+def _ras(text: bytes) -> NcclStatus | None:
     try:
-        return parse_status(path.read_bytes()[:_MOST_RAS].decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        return parse_status(text.decode("utf-8", "replace"))
+    except ValueError:
         return None
 
 
@@ -158,7 +192,7 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | 
         set_ups=tuple(reports.set_ups(kept, year, speakers.of)),
         ends=tuple(endings.ends(kept, year)),
         raised=tuple(raised.raised_in(kept, year, speakers.of)),
-        streams=tuple(_streams(read, speakers, year)),
+        streams=tuple(_streams(read, speakers)),
         attempts=earlier + 1,
     )
     logged = _with_names(logged)
@@ -175,7 +209,10 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | 
         ranks=tuple(RankSnapshot(rank=rank, host="", identity="log", world_size=world) for rank in ranks),
         nccl=nccl,
         logged=logged,
-        unavailable=(*notes, *(Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut)),
+        unavailable=(
+            *notes,
+            *(Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut),
+        ),
     )
 
 
@@ -186,7 +223,7 @@ def _who(speakers: Speakers, line: Line, member: int) -> int | None:
     return member if member >= 0 else None
 
 
-def _streams(read: Iterable[_Read], speakers: Speakers, year: int) -> Iterable[Stream]:
+def _streams(read: Iterable[_Read], speakers: Speakers) -> Iterable[Stream]:
     """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
     last: dict[int, Line] = {}
     for each in read:
@@ -200,18 +237,19 @@ def _streams(read: Iterable[_Read], speakers: Speakers, year: int) -> Iterable[S
 
 def _with_names(logged: Logged) -> Logged:
     """The same with one name for each group: some of a group's lines have its description, others its number alone."""
+    facts: tuple[Overdue | Progress | Behind | Call, ...]
+    facts = (*logged.overdue, *logged.progress, *logged.behind, *logged.calls)
     about: dict[str, str] = {}
-    for fact in (*logged.overdue, *logged.progress, *logged.behind, *logged.calls):
+    for fact in facts:
         number, _, rest = fact.group.partition("(")
         if rest and number:
             about.setdefault(number, fact.group)
-    named = lambda facts: tuple(replace(f, group=about.get(f.group, f.group)) for f in facts)  # noqa: E731
     return replace(
         logged,
-        overdue=named(logged.overdue),
-        progress=named(logged.progress),
-        behind=named(logged.behind),
-        members=named(logged.members),
+        overdue=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.overdue),
+        progress=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.progress),
+        behind=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.behind),
+        members=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.members),
     )
 
 
@@ -224,9 +262,12 @@ def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
 
 
 def _ranks(logged: Logged) -> set[int]:
-    facts = (*logged.overdue, *logged.progress, *logged.alive, *logged.members, *logged.raised, *logged.ends, *logged.streams)
-    ranks = {fact.rank for fact in facts if fact.rank is not None}
-    return ranks.union(*(fact.ranks for fact in (*logged.behind, *logged.calls)), *(f.joined for f in logged.behind))
+    """Every global rank that some fact names."""
+    speak: tuple[Overdue | Progress | Alive | Member | Raised | Ended | Stream, ...]
+    speak = (*logged.overdue, *logged.progress, *logged.alive, *logged.members, *logged.raised, *logged.ends)
+    ranks = {fact.rank for fact in (*speak, *logged.streams) if fact.rank is not None}
+    reported: tuple[Behind | Call, ...] = (*logged.behind, *logged.calls)
+    return ranks.union(*(fact.ranks for fact in reported), *(fact.joined for fact in logged.behind))
 
 
 def _tells(logged: Logged) -> bool:

@@ -25,15 +25,21 @@ MARKERS = (
     Marker(b"RendezvousTimeoutError"),
 )
 
-_NOT_JOINED = re.compile(r"\[([\d, ]{1,4000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})")
+_NOT_JOINED = re.compile(
+    r"\[([\d, ]{1,4000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})"
+)
 _NOT_DONE = re.compile(r"\[([\d, ]{1,4000})\] joined but didn't finish collective #(\d{1,18})")
 _LAGGING = re.compile(r"ranks \[([\d, ]{1,4000})\] are the lagging ranks")
 _STATE = re.compile(r"#(\d{1,18}) (started|finished) ranks:")
 _IN_STATE = re.compile(r"\[([\d, ]{1,4000})\] (started|finished) (\w{1,40})")
 _FAILED_BARRIER = re.compile(r"Ranks? ([\d, ]{1,4000}) failed to pass monitoredBarrier")
-_REACHED_BARRIER = re.compile(r"Rank (\d{1,6}) successfully reached monitoredBarrier, but received errors .{0,60}from rank (\d{1,6})")
+_REACHED_BARRIER = re.compile(
+    r"Rank (\d{1,6}) successfully reached monitoredBarrier, but received errors .{0,60}from rank (\d{1,6})"
+)
 _DIRECTION = re.compile(r"for (send|recv) operation to complete")
-_UNIQUE_ID = re.compile(r"\[(\d{1,6})\] is setting up NCCL communicator and retr[ei]+ving ncclUniqueId from \[(\d{1,6})\]")
+_UNIQUE_ID = re.compile(
+    r"\[(\d{1,6})\] is setting up NCCL communicator and retr[ei]+ving ncclUniqueId from \[(\d{1,6})\]"
+)
 _CLIENTS = re.compile(r"waiting for clients\. (\d{1,6})/(\d{1,6}) clients joined")
 _CONNECT = re.compile(r"while trying to connect to \(([^()]{1,200})\)")
 _KEYS = re.compile(r"wait timeout after \d{1,12}ms, keys: (\S{1,300})")
@@ -91,12 +97,21 @@ def barriers(lines: Sequence[Line]) -> Iterator[Behind | BarrierWait]:
     for i, line in enumerate(lines):
         failed = _FAILED_BARRIER.search(line.text)
         if failed is not None:
-            yield Behind(Place(line.file, line.number, "monitored_barrier"), "", -1, "monitored_barrier", _numbers(failed[1]), (0,))
+            yield Behind(
+                Place(line.file, line.number, "monitored_barrier"),
+                "",
+                -1,
+                "monitored_barrier",
+                _numbers(failed[1]),
+                (0,),
+            )
         reached = _REACHED_BARRIER.search(line.text)
         if reached is not None:
             rest = (each for each in lines[i : i + 4] if each.file == line.file and each.rank in (None, line.rank))
             direction = next((found[1] for each in rest if (found := _DIRECTION.search(each.text))), "")
-            yield BarrierWait(Place(line.file, line.number, "monitored_barrier"), int(reached[1]), direction, int(reached[2]))
+            yield BarrierWait(
+                Place(line.file, line.number, "monitored_barrier"), int(reached[1]), direction, int(reached[2])
+            )
 
 
 def set_ups(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | None]) -> Iterator[SetUp]:

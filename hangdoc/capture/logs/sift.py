@@ -1,8 +1,8 @@
 """Finds the lines of a log that may matter, in one pass over its bytes.
 
-The pass looks for a few literal texts (``markers``), one of which every line of interest has: no regular expression sees
-a line without one. Of each marker's lines the first and the last are kept, so that a flood of one kind hides no other
-kind, and memory is bounded whatever the file's size.
+The pass looks for a few literal texts (``markers``), one of which every line of interest has: no regular expression
+sees a line without one. Of each marker's lines the first and the last are kept, so that a flood of one kind hides no
+other kind, and memory is bounded whatever the file's size.
 
 Example: of 'step 1\\nstep 2\\n[rank3]: … WorkNCCL(SeqNum=7, …\\nstep 3\\n' the third line is kept, with its number 3.
 """
@@ -28,6 +28,7 @@ MAX_UNPACKED = 8 << 30
 """Bytes read of one file, unpacked: a small gzip can hold a hundred gigabytes."""
 _TAIL = 256 << 10
 """Bytes at the end of a file whose lines are kept as they are: what each rank wrote last."""
+_SMALL = 4 << 20
 _LEAD = 64 << 10
 """Bytes of the piece before that are searched again, so that no record is cut where a piece ends."""
 _WRAPPED = range(60, 401)
@@ -59,6 +60,8 @@ class Sifted:
     size: int = 0
     cut: str = ""
     """What was left out and why; '' where nothing was."""
+    whole: bytes = b""
+    """The whole text of a small file: some kinds are read as one document."""
 
 
 class _Kept:
@@ -86,8 +89,9 @@ def sift(
 ) -> Sifted:
     """The lines of ``file`` with a marker, and its last ones. ``progress`` is told how many bytes have been read.
 
-    A gzip file is unpacked on the way, text in UTF-16 becomes UTF-8, and lines that a terminal wrapped are joined again.
-    Raises OSError; a gzip file that is broken, and one above ``limit``, is read as far as it goes, and ``cut`` says so.
+    A gzip file is unpacked on the way, text in UTF-16 becomes UTF-8, and lines that a terminal wrapped are joined
+    again. Raises OSError; a gzip file that is broken, and one above ``limit``, is read as far as it goes, and ``cut``
+    says so.
     """
     found = Sifted()
     kept = [_Kept() for _ in markers]
@@ -100,6 +104,8 @@ def sift(
     for piece in chain((first,), pieces):
         found.size += len(piece)
         _search(lead + piece, number - lead.count(b"\n"), markers, kept)
+        if found.size <= _SMALL:
+            found.whole += piece
         number += piece.count(b"\n")
         lead = piece[-_LEAD:]
         lead = lead[lead.find(b"\n") + 1 :]
@@ -110,6 +116,8 @@ def sift(
             tail = tail[-_TAIL:]
         if progress is not None:
             progress(found.size)
+    if found.size > _SMALL:
+        found.whole = b""
     found.lines = number - 1 + (1 if tail and not tail.endswith(b"\n") else 0)
     found.kept = sorted({n: line for each in kept for n, line in (*each.first.items(), *each.last)}.items())
     found.tail = _last_lines(tail, tail_number, whole=found.size == len(tail))
@@ -164,6 +172,7 @@ def _sift_wrapped(text: bytes, width: int, markers: tuple[Marker, ...], found: S
                 wanted.update(range(max(0, i - marker.before), min(len(lines), i + marker.after + 1)))
     found.kept = [lines[i] for i in sorted(wanted)]
     found.tail = lines[-_TAIL // width :]
+    found.whole = text if len(text) <= _SMALL else b""
     found.lines, found.size = text.count(b"\n"), len(text)
     return found
 

@@ -1,8 +1,8 @@
 """Who wrote a line in which torch does not say it.
 
 In this order: torch's own rank in other lines of the same label, or of the same file if that is one rank's; the task of
-``srun -l`` or of Slurm's ``%t`` in the file's name; torchrun's *local* rank, as the global one only where all labels are
-of one host. A file that names two ranks is nobody's.
+``srun -l`` or of Slurm's ``%t`` in the file's name; torchrun's *local* rank, as the global one only where all labels
+are of one host. A file that names two ranks is nobody's.
 
 Example: '48213_5.out' has no ``[rankN]:`` → rank 5. 'attempt_0/3/stderr.log' has '[rank11]:' → rank 11, not 3.
 """

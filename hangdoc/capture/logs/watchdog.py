@@ -4,8 +4,8 @@ The lines changed with almost every torch; the formats read here are those of 1.
 line, and a line may hold two. That of the overdue call names no group before its rank dies: the group is that of the
 line about the same call of the same rank.
 
-Example: '[rank5]:[E… [PG ID 1 PG GUID 9(tp) Rank 1]  failure detected by watchdog at work sequence id: 388 PG status: last
-enqueued work: 391, last completed work: 387' → global rank 5, member 1 of group '9(tp)', 388, 391, 387.
+Example: '[rank5]:[E… [PG ID 1 PG GUID 9(tp) Rank 1]  failure detected by watchdog at work sequence id: 388 PG status:
+last enqueued work: 391, last completed work: 387' → global rank 5, member 1 of group '9(tp)', 388, 391, 387.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _PROGRESS = re.compile(
     r", last completed work: (?P<c2>-?\d{1,18}))"
 )
 _SIGNAL = re.compile(
-    r"Received a dump signal(?: due to a collective timeout)?(?: from +(?P<own>this local rank)| from +rank (?P<caller>\d{1,6}))?"
+    r"Received a dump signal(?: due to a collective timeout)?"
+    r"(?: from +(?P<own>this local rank)| from +rank (?P<caller>\d{1,6}))?"
 )
 _OF_DEFAULT = re.compile(r"Last enqueued NCCL work: (-?\d{1,18}), last completed NCCL work: (-?\d{1,18})")
 _OBSERVED = "Observed flight recorder dump signal"
@@ -203,12 +204,11 @@ def _distinct(overdue: list[Overdue]) -> list[Overdue]:
     ranked = {(c.group, c.member): c.rank for c in overdue if c.rank is not None and c.group}
     told = {(c.member, c.sequence, c.op) for c in overdue if c.rank is not None}
     kept: dict[tuple[object, ...], Overdue] = {}
-    for call in overdue:
-        if call.rank is None:
-            known = ranked.get((call.group, call.member))
-            if known is None and (call.member, call.sequence, call.op) in told:
-                continue
-            call = replace(call, rank=known)
+    for telling in overdue:
+        rank = telling.rank if telling.rank is not None else ranked.get((telling.group, telling.member))
+        if rank is None and (telling.member, telling.sequence, telling.op) in told:
+            continue
+        call = replace(telling, rank=rank)
         who = (call.place.file, call.member) if call.rank is None else call.rank
         key = (who, call.sequence, call.op, call.numel_in)
         alike = [each for each in kept if each[:-1] == key]

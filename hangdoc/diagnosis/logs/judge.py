@@ -1,0 +1,129 @@
+"""The diagnosis of a job of which only logs are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.logs.clashes import clashes
+from hangdoc.diagnosis.logs.known import Known
+from hangdoc.diagnosis.logs.missing import behind_without_timeout, missing
+from hangdoc.diagnosis.logs.others import (
+    all_arrived,
+    barrier_victims,
+    facts_only,
+    failures,
+    messages,
+    ras,
+    rendezvous,
+)
+from hangdoc.diagnosis.logs.reading import Reading, name_meeting, user_frame
+from hangdoc.model.catalogue import cause
+from hangdoc.model.diagnosis import Activity, Diagnosis, Divergence, Evidence
+from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
+from hangdoc.model.logged import Logged
+from hangdoc.model.message import Sentences
+from hangdoc.model.snapshot import JobSnapshot, Unavailable
+from hangdoc.model.writing import Writer
+
+_NEXT_TIME = Unavailable(
+    "journal",
+    "a log does not show which calls each rank made, nor its stacks",
+    "Next time put `hangdoc watch` in front of the command, or set TORCH_FR_BUFFER_SIZE=2000 and "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1.",
+)
+
+
+def tells_of_calls(job: JobSnapshot) -> bool:
+    """True if the logs tell of calls, failures or ends, and not only of stacks, which are compared as on a live job."""
+    return not (job.logged is not None and job.logged.stacks and best_reading(Known(job, job.logged)) is None)
+
+
+def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:
+    """The strongest reading of a job's logs, as a diagnosis."""
+    known = Known(job, logged)
+    reading = best_reading(known)
+    if reading is None:
+        return Diagnosis(
+            outcome=Outcome.BLIND,
+            verdict="The log tells of no hang and of no failure.",
+            fix="Give the logs of all ranks, up to the end of the job.",
+            unavailable=(*job.unavailable, _NEXT_TIME),
+            world_size=job.world_size,
+        )
+    return _diagnosis(known, reading, writer)
+
+
+def best_reading(known: Known) -> Reading | None:
+    """The reading with the strongest evidence; of equal ones the first that names a rank."""
+    found = list(_readings(known))
+    return min(found, key=lambda each: (each.strength, not each.culprits), default=None)
+
+
+def _readings(known: Known) -> Iterator[Reading]:
+    for way in (
+        clashes, missing, behind_without_timeout, barrier_victims, ras, rendezvous, messages, all_arrived, failures,
+        facts_only,
+    ):  # fmt: skip
+        yield from way(known)
+
+
+def _diagnosis(known: Known, reading: Reading, writer: Writer) -> Diagnosis:
+    attempts = known.logged.attempts
+    last = f"This is the last of {attempts} attempts." if attempts > 1 else ""
+    waiting = tuple(sorted(reading.meeting.waiting)) if reading.meeting is not None else ()
+    return Diagnosis(
+        outcome=reading.outcome,
+        verdict=" ".join(filter(None, (writer.write(reading.verdict), last))),
+        confidence=reading.confidence,
+        cause=cause(reading.code) if reading.code else None,
+        culprits=tuple(sorted(reading.culprits)),
+        alternatives=reading.alternatives,
+        victims=tuple(r for r in waiting if r not in reading.culprits) if reading.culprits else (),
+        why=writer.write(Sentences(reading.why)),
+        fix=writer.write(Sentences(reading.fix)),
+        sure=writer.write(reading.sure),
+        divergence=Divergence(reading.sides) if len(reading.sides) > 1 else None,
+        ranks=tuple(_activities(known)),
+        evidence=tuple(_evidence(known, reading)),
+        unavailable=(*known.job.unavailable, *_missing_next(reading)),
+        command=known.job.command,
+        world_size=known.world or len(known.ranks) or None,
+    )
+
+
+def _missing_next(reading: Reading) -> tuple[Unavailable, ...]:
+    return () if reading.confidence is Confidence.CERTAIN and reading.outcome is Outcome.CRASHED else (_NEXT_TIME,)
+
+
+def _evidence(known: Known, reading: Reading) -> Iterator[Evidence]:
+    """The lines that show it, by file and number."""
+    ranks = reading.culprits or (tuple(sorted(reading.meeting.waiting)) if reading.meeting is not None else ())
+    for source in dict.fromkeys(reading.sources):
+        yield Evidence("log", ranks, f"{source.kind}: {source.file}:{source.line}")
+    if reading.meeting is not None:
+        others = [m for m in known.meetings if m is not reading.meeting][:4]
+        for meeting in others:
+            yield Evidence(
+                "log", tuple(sorted(meeting.waiting)), f"also overdue: {name_meeting(meeting)}", decides=False
+            )
+
+
+def _activities(known: Known) -> Iterator[Activity]:
+    """What each rank did last, as the logs tell it."""
+    for rank in known.ranks:
+        calls = known.overdue.get(rank, ())
+        end = known.ends.get(rank)
+        host = end.host if end is not None else ""
+        if calls:
+            call = calls[0]
+            text = f"{call.op}  " + (f"#{call.sequence}" if call.sequence >= 0 else "")
+            frame = user_frame(call.stack)
+            yield Activity(rank, host, None, ActivityKind.IN_COLLECTIVE, text.strip(), frame, call.stack, op=call.op,
+                           group=call.group, sequence=call.sequence if call.sequence >= 0 else None)  # fmt: skip
+        elif rank in known.alive:
+            yield Activity(rank, host, None, ActivityKind.NOT_VISIBLE, "lived on, no overdue call")
+        elif end is not None and (end.signal or end.status) and not end.asked:
+            how = f"signal {end.signal}" if end.signal else f"status {end.status}"
+            yield Activity(rank, host, None, ActivityKind.EXITED, f"ended ({how})")
+        else:
+            yield Activity(rank, host, None, ActivityKind.NOT_VISIBLE, "no overdue call in the log")
