@@ -18,6 +18,8 @@ from hangdoc.capture.logs.lines import Line, time_of
 _FOLDER = re.compile(r"^(?P<run>.*?)attempt_(?P<attempt>\d{1,6})/")
 _RESTART = re.compile(r"will restart worker group|\brestart_count=[1-9]\d{0,5}\b")
 _NUMBER = re.compile(r"WorkNCCL\(SeqNum=(\d{1,18}),")
+_TOGETHER = 60.0
+"""Seconds within which ranks of one attempt tell of one hang; judgement."""
 _DIES = "taking the entire process down"
 
 
@@ -36,7 +38,7 @@ def last(files: Mapping[str, list[Line]], year: int, rank_of: Callable[[Line], i
             if int(found["attempt"]) == highest[found["run"]]:
                 kept += lines
             continue
-        start, count = _start(lines, rank_of)
+        start, count = _start(lines, year, rank_of)
         earlier = max(earlier, count)
         kept += lines[start:]
         if start:
@@ -47,22 +49,22 @@ def last(files: Mapping[str, list[Line]], year: int, rank_of: Callable[[Line], i
     return kept, earlier
 
 
-def _start(lines: list[Line], rank_of: Callable[[Line], int | None]) -> tuple[int, int]:
+def _start(lines: list[Line], year: int, rank_of: Callable[[Line], int | None]) -> tuple[int, int]:
     """The place of the last attempt's first line, and how many attempts are before it."""
     start = count = 0
     before = -1
     for place, line in enumerate(lines):
-        if _RESTART.search(line.text):
+        if "restart" in line.text and _RESTART.search(line.text):
             # torchrun says it twice: that it will, and the new count.
             count += place - before > 40 or before < 0
             start, before = place + 1, place
     if start:
         return start, count
-    return _fallen(lines, rank_of)
+    return _fallen(lines, year, rank_of)
 
 
-def _fallen(lines: list[Line], rank_of: Callable[[Line], int | None]) -> tuple[int, int]:
-    """The same where nothing says that there was a restart: behind the last line of those who died before."""
+def _fallen(lines: list[Line], year: int, rank_of: Callable[[Line], int | None]) -> tuple[int, int]:
+    """The same where nothing says that there was a restart: the first call that fell, and what was written with it."""
     died: dict[int | None, int] = {}
     number: dict[int | None, int] = {}
     start = count = 0
@@ -70,11 +72,23 @@ def _fallen(lines: list[Line], rank_of: Callable[[Line], int | None]) -> tuple[i
         rank = rank_of(line)
         if _DIES in line.text:
             died[rank] = place
-        found = _NUMBER.search(line.text)
+        found = _NUMBER.search(line.text) if "WorkNCCL(" in line.text else None
         if found is None:
             continue
         if rank in died and rank is not None and int(found[1]) < number.get(rank, -1):
-            start, count = max(died.values()) + 1, count + 1
+            start, count = _back(lines, year, place, max(died.values())), count + 1
             died, number = {}, {}
         number[rank] = int(found[1])
     return start, count
+
+
+def _back(lines: list[Line], year: int, place: int, last_death: int) -> int:
+    """The first of the lines before ``place`` that were written within a minute of it, behind the last death."""
+    at = time_of(lines[place].text, year)
+    start = place
+    while start - 1 > last_death and at:
+        before = time_of(lines[start - 1].text, year)
+        if before and abs(at - before) > _TOGETHER:
+            break
+        start -= 1
+    return start

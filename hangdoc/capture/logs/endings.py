@@ -19,15 +19,10 @@ from hangdoc.capture.logs.sift import Marker
 from hangdoc.model.logged import Ended, Place
 
 MARKERS = (
-    Marker(b"exitcode", before=4, after=2),
-    Marker(b"closing signal"),
-    Marker(b"forcefully exiting"),
-    Marker(b"Root Cause (first"),
+    Marker(b"exitcode", before=6, after=2),
+    Marker(b"elastic", after=12),  # what the agent says, and the result of a rendezvous below it
     Marker(b"srun: error"),
     Marker(b"CANCELLED"),
-    Marker(b"Worker group"),
-    Marker(b"restart_count="),
-    Marker(b"global_world_sizes="),
 )
 
 _FAILED = re.compile(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
@@ -64,9 +59,10 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
         text = line.body if line.label else line.text
         if "Root Cause (first" in text:
             root = True
-        asked |= {int(each) for groups in _CLOSING.findall(text) for each in groups if each}
+        if " process " in text:
+            asked |= {int(each) for groups in _CLOSING.findall(text) for each in groups if each}
         cancelled = cancelled or "CANCELLED" in text
-        failed = _FAILED.search(text)
+        failed = _FAILED.search(text) if "(exitcode" in text else None
         if failed is not None:
             place = Place(line.file, line.number, "torchelastic")
             end = _with_status(
@@ -74,7 +70,7 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
             )
             found.setdefault(("pid", end.pid), end)
             root, fields = False, {}
-        named = _FIELD.match(text)
+        named = _FIELD.match(text) if " : " in text else None
         if named is not None:
             fields[named[1]] = named[2]
             if named[1] == "exitcode":
@@ -82,7 +78,7 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
                 if told is not None:
                     found[("pid", told.pid)] = told
                 fields, root = {}, False
-        for tasks in _TASKS.finditer(text):
+        for tasks in _TASKS.finditer(text) if "srun: error" in text else ():
             for end in _of_tasks(line, tasks, asked=cancelled):
                 found.setdefault(("task", end.rank), end)
     yield from (replace(end, asked=True) if end.pid in asked and end.signal else end for end in found.values())

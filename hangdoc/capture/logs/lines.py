@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -102,13 +102,10 @@ def time_of(text: str, year: int, at: int | None = None) -> float:
     return _seconds(tuple(map(int, dated.group(1, 2, 3, 4, 5, 6))), dated[7]) if dated is not None else 0.0
 
 
-def year_in(lines: Iterable[Line]) -> int | None:
+def year_in(lines: Sequence[Line]) -> int | None:
     """The year of the last full date."""
-    found = None
-    for line in lines:
-        dated = _ISO.search(line.text)
-        found = dated or found
-    return int(found[1]) if found is not None else None
+    dated = (found for line in reversed(lines) if (found := _ISO.search(line.text)) is not None)
+    return next((int(found[1]) for found in dated), None)
 
 
 def year_of(modified: float) -> int:

@@ -19,7 +19,7 @@ from hangdoc.model.process import Frame
 MARKERS = (
     Marker(b"CollectiveFingerPrint("),
     Marker(b"Not all ranks joining", after=40),
-    Marker(b" errors", after=40),
+    Marker(b" at entry ", after=40),
     Marker(b"opCount "),
     Marker(b"ncclCommInit"),
 )
@@ -48,7 +48,7 @@ _LAST_CALLS = 64
 def fingerprints(lines: Sequence[Line]) -> Iterator[Call]:
     """The two fingerprints of each report of a mismatch."""
     for line in lines:
-        for found in _FINGERPRINT.finditer(line.text):
+        for found in _FINGERPRINT.finditer(line.text) if "FingerPrint" in line.text else ():
             yield Call(
                 Place(line.file, line.number, "DETAIL"),
                 (int(found["rank"]),),
@@ -143,6 +143,8 @@ def nccl_calls(lines: Sequence[Line]) -> Iterator[Call | Member]:
     known: dict[tuple[str, str], tuple[str, int, int]] = {}
     called: dict[tuple[str, str], list[tuple[Line, re.Match[str]]]] = {}
     for line in lines:
+        if "NCCL INFO" not in line.text:
+            continue
         process = _PROCESS.search(line.text)
         owner = f"{process['host']}:{process['pid']}" if process is not None else line.file
         begun = _INIT.search(line.text)

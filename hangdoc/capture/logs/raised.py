@@ -54,11 +54,9 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
     it."""
     begun: list[_Open] = []
     found: list[tuple[_Open, str, float]] = []
-    last_at: dict[tuple[str, int | None], float] = {}
+    before_it: Line | None = None
+    """The last line before the first of those that are open: a program's own log line often has the time."""
     for line in lines:
-        at = time_of(line.text, year)
-        if at:
-            last_at[(line.file, line.rank)] = at
         begun = [each for each in begun if each.line.file == line.file and line.number - each.line.number < 2_000]
         here = line.text.find(TRACEBACK)
         if here >= 0:
@@ -69,6 +67,9 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
                 continue
             begun = [each for each in begun if each.prefix.pattern != prefix.pattern]
             begun.append(_Open(line, prefix))
+            continue
+        if not begun:
+            before_it = line
             continue
         own = next((each for each in begun if (m := each.prefix.match(line.text)) and m.end() <= len(line.text)), None)
         if own is None:
@@ -84,7 +85,7 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
         elif body and not body[0].isspace() and own.frames and not own.chained and _ERROR.match(body):
             if own.first is None:
                 own.first = (body[:_MOST_TEXT], own.frames)
-                found.append((own, body[:_MOST_TEXT], at or last_at.get((line.file, own.line.rank), 0.0)))
+                found.append((own, body[:_MOST_TEXT], _time(own.line, line, before_it, year)))
             own.frames = []
     for own, error, at in sorted(found, key=lambda each: (each[0].line.file, each[0].line.number)):
         line = own.line
@@ -92,6 +93,13 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
         frames = own.first[1] if own.first is not None else []
         place = Place(line.file, line.number, "traceback")
         yield Raised(place, rank, error, tuple(reversed(frames)), bool(_FOLLOWS.search(error)), at)
+
+
+def _time(begun: Line, ended: Line, before: Line | None, year: int) -> float:
+    """When a traceback was printed: by its own lines, else by the one before it."""
+    near = before if before is not None and before.file == begun.file and begun.number - before.number < 3 else None
+    times = (time_of(each.text, year) for each in (ended, begun, near) if each is not None)
+    return next((at for at in times if at), 0.0)
 
 
 def _alike(prefix: str) -> re.Pattern[str]:

@@ -52,6 +52,7 @@ _WORLD = (
     re.compile(r"MEMBER: \d{1,6}/(\d{1,6})\b"),
     re.compile(r"global_world_sizes=\[(\d{1,6})"),
 )
+_WORLD_WORDS = ("SLURM_NTASKS", "MEMBER: ", "global_world_sizes")
 _FOLDED = " across cluster]"
 _MOST_FILES = 20_000
 _LOOKED_AT = 20
@@ -255,7 +256,8 @@ def _with_names(logged: Logged) -> Logged:
 
 def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
     """The number of ranks, where a line says it: settings, the default group's size, clients of the rendezvous."""
-    said = [int(found[1]) for line in lines for pattern in _WORLD if (found := pattern.search(line.text)) is not None]
+    settings = (line.text for line in lines if "WORLD_SIZE" in line.text or any(w in line.text for w in _WORLD_WORDS))
+    said = [int(found[1]) for text in settings for pattern in _WORLD if (found := pattern.search(text)) is not None]
     said += [each.size for each in logged.members if each.group.partition("(")[0] == "0" and each.size]
     said += [each.expected for each in logged.set_ups if each.expected > 0]
     return max(said, default=None)

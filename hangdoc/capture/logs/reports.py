@@ -20,9 +20,6 @@ MARKERS = (
     Marker(b"monitoredBarrier", after=3),
     Marker(b"ncclUniqueId"),
     Marker(b"clients joined"),
-    Marker(b"wait timeout after"),
-    Marker(b"while trying to connect to"),
-    Marker(b"RendezvousTimeoutError"),
 )
 
 _NOT_JOINED = re.compile(
@@ -42,6 +39,7 @@ _UNIQUE_ID = re.compile(
 )
 _CLIENTS = re.compile(r"waiting for clients\. (\d{1,6})/(\d{1,6}) clients joined")
 _CONNECT = re.compile(r"while trying to connect to \(([^()]{1,200})\)")
+_OF_SET_UP = ("ncclUniqueId", "clients joined", "trying to connect", "wait timeout after")
 _KEYS = re.compile(r"wait timeout after \d{1,12}ms, keys: (\S{1,300})")
 
 
@@ -49,7 +47,7 @@ def desync_reports(lines: Sequence[Line]) -> Iterator[Behind]:
     """Each desync report: who is behind the earliest call that somebody has not joined, and who has joined it."""
     i = 0
     while i < len(lines):
-        if "Timeout at collective" not in lines[i].text and not _LAGGING.search(lines[i].text):
+        if "Timeout at collective" not in lines[i].text and "lagging ranks" not in lines[i].text:
             i += 1
             continue
         end = i + 1
@@ -95,6 +93,8 @@ def _desync(block: Sequence[Line]) -> Iterator[Behind]:
 def barriers(lines: Sequence[Line]) -> Iterator[Behind | BarrierWait]:
     """monitored_barrier's words: rank 0 names who did not come, the others in what they waited for rank 0."""
     for i, line in enumerate(lines):
+        if "monitoredBarrier" not in line.text:
+            continue
         failed = _FAILED_BARRIER.search(line.text)
         if failed is not None:
             yield Behind(
@@ -117,6 +117,8 @@ def barriers(lines: Sequence[Line]) -> Iterator[Behind | BarrierWait]:
 def set_ups(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | None]) -> Iterator[SetUp]:
     """Ranks that waited for the rendezvous, or for the id of a communicator, in vain."""
     for line in lines:
+        if not any(word in line.text for word in _OF_SET_UP):
+            continue
         place, at = Place(line.file, line.number, "rendezvous"), time_of(line.text, year)
         clients = _CLIENTS.search(line.text)
         unique = _UNIQUE_ID.search(line.text)

@@ -28,6 +28,9 @@ MAX_UNPACKED = 8 << 30
 """Bytes read of one file, unpacked: a small gzip can hold a hundred gigabytes."""
 _TAIL = 256 << 10
 """Bytes at the end of a file whose lines are kept as they are: what each rank wrote last."""
+_LAST_PIECES = 3
+_MOST_OF_A_PIECE = 200
+"""Lines of one marker that are kept of a piece in the middle of a file that is full of them."""
 _SMALL = 4 << 20
 _LEAD = 64 << 10
 """Bytes of the piece before that are searched again, so that no record is cut where a piece ends."""
@@ -101,11 +104,15 @@ def sift(
     width = wrapped_at(first)
     if width is not None:
         return _sift_wrapped(_joined(first, pieces, found), width, markers, found)
+    held: deque[tuple[bytes, int]] = deque()
+    """The last pieces, which are searched in full: a hang is told at the end."""
     for piece in chain((first,), pieces):
         found.size += len(piece)
-        _search(lead + piece, number - lead.count(b"\n"), markers, kept)
         if found.size <= _SMALL:
             found.whole += piece
+        held.append((lead + piece, number - lead.count(b"\n")))
+        if len(held) > _LAST_PIECES:
+            _search(*held.popleft(), markers, kept, _MOST_OF_A_PIECE)
         number += piece.count(b"\n")
         lead = piece[-_LEAD:]
         lead = lead[lead.find(b"\n") + 1 :]
@@ -116,6 +123,8 @@ def sift(
             tail = tail[-_TAIL:]
         if progress is not None:
             progress(found.size)
+    for text, at in held:
+        _search(text, at, markers, kept, _MOST_LAST)
     if found.size > _SMALL:
         found.whole = b""
     found.lines = number - 1 + (1 if tail and not tail.endswith(b"\n") else 0)
@@ -138,10 +147,15 @@ def wrapped_at(text: bytes) -> int | None:
         longer = sum(n for length, n in lengths.items() if length > width)
         if width not in _WRAPPED or count < _FEWEST_WRAPPED or longer > count:
             continue
-        begun = sum(bool(_BEGINS.match(lines[i + 1])) for i, line in enumerate(lines[:-1]) if len(line) == width)
+        begun = sum(_begins_anew(lines[i + 1], line) for i, line in enumerate(lines[:-1]) if len(line) == width)
         if begun * 5 < count:
             return width
     return None
+
+
+def _begins_anew(line: str, before: str) -> bool:
+    """True for a line that begins as records do, or as the one before it."""
+    return bool(_BEGINS.match(line)) or line[:4] == before[:4]
 
 
 def _joined(first: bytes, pieces: Iterator[bytes], found: Sifted) -> bytes:
@@ -177,32 +191,53 @@ def _sift_wrapped(text: bytes, width: int, markers: tuple[Marker, ...], found: S
     return found
 
 
-def _search(piece: bytes, number: int, markers: tuple[Marker, ...], kept: list[_Kept]) -> None:
-    """Put the lines of ``piece`` with a marker into ``kept``; ``number`` is that of its first line."""
+def _search(piece: bytes, number: int, markers: tuple[Marker, ...], kept: list[_Kept], most: int) -> None:
+    """Put the lines of ``piece`` with a marker into ``kept``, of each marker the last ``most``, and the first where few
+    were seen before; ``number`` is that of the piece's first line."""
     for marker, own in zip(markers, kept, strict=True):
-        at, here, counted = piece.find(marker.text), number, 0
-        while at >= 0:
-            start, end = _line_around(piece, at)
-            here += piece.count(b"\n", counted, start)
-            counted = start
-            if marker.before:
-                first = start
-                for back in range(1, marker.before + 1):
-                    if first <= 0:
-                        break
-                    first, stop = _line_around(piece, first - 1)
-                    own.add(here - back, piece[first:stop])
-            own.add(here, piece[start:end])
-            following, offset = end, here
-            for _ in range(marker.after):
-                if following >= len(piece) - 1:
+        at = piece.find(marker.text)
+        if at < 0:
+            continue
+        start = 0
+        if len(own.first) >= _MOST_FIRST:
+            start = _start_of_last(piece, marker.text, most)
+            own.left_out += piece.count(marker.text, 0, start)
+        _search_from(piece, start, number, marker, own)
+
+
+def _start_of_last(piece: bytes, text: bytes, most: int) -> int:
+    """Where the last ``most`` occurrences of ``text`` begin."""
+    at = len(piece)
+    for _ in range(most):
+        before = piece.rfind(text, 0, at)
+        if before < 0:
+            return 0
+        at = before
+    return at
+
+
+def _search_from(piece: bytes, begin: int, number: int, marker: Marker, own: _Kept) -> None:
+    at, here, counted = piece.find(marker.text, begin), number, 0
+    while at >= 0:
+        start, end = _line_around(piece, at)
+        here += piece.count(b"\n", counted, start)
+        counted = start
+        if marker.before:
+            first = start
+            for back in range(1, marker.before + 1):
+                if first <= 0:
                     break
-                following += 1
-                offset += 1
-                _, stop = _line_around(piece, following)
-                own.add(offset, piece[following:stop])
-                following = stop
-            at = piece.find(marker.text, end)
+                first, stop = _line_around(piece, first - 1)
+                own.add(here - back, piece[first:stop])
+        own.add(here, piece[start:end])
+        following = end
+        for offset in range(1, marker.after + 1):
+            if following >= len(piece) - 1:
+                break
+            _, stop = _line_around(piece, following + 1)
+            own.add(here + offset, piece[following + 1 : stop])
+            following = stop
+        at = piece.find(marker.text, end)
 
 
 def _line_around(piece: bytes, at: int) -> tuple[int, int]:

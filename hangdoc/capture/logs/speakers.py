@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from hangdoc.capture.logs.lines import Line
 
-_VARIABLE = re.compile(r"(?:^|[\s\"',;{(])(RANK|SLURM_PROCID|GLOBAL_RANK)[=:] ?[\"']?(\d{1,6})\b")
+_VARIABLE = re.compile(r"\b(RANK|SLURM_PROCID|GLOBAL_RANK)[=:] ?[\"']?(\d{1,6})\b")
 _TASK_FILE = re.compile(r"(?:^|[_.-])(?:rank|task|r|t)?[_.-]?(\d{1,6})\.(?:out|err|log|txt|json)(?:\.gz)?$")
 _ATTEMPT = re.compile(r"attempt_(\d{1,6})/(\d{1,6})/(?:stdout|stderr)\.log$")
 _ROLE = re.compile(r"[A-Za-z_][\w.-]*?(\d{1,5})$")
@@ -39,7 +39,7 @@ class Speakers:
                 self._files[line.file].add(line.rank)
                 if line.label:
                     self._labels[(line.file, line.label)].add(line.rank)
-            elif not line.label and (found := _VARIABLE.search(line.text)) is not None:
+            elif not line.label and "R" in line.text and (found := _VARIABLE.search(line.text)) is not None:
                 self._named[line.file].add(int(found[2]))
         self._by_name = _numbered(paths)
         self.torch_says = any(self._files.values())

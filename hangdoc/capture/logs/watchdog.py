@@ -11,7 +11,8 @@ last enqueued work: 391, last completed work: 387' → global rank 5, member 1 o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hangdoc.capture.logs.lines import Line, rank_before, time_of
@@ -21,10 +22,7 @@ from hangdoc.model.process import Frame, Stack
 
 MARKERS = (
     Marker(b"WorkNCCL("),
-    Marker(b"NCCL work: "),
-    Marker(b"PG status: "),
-    Marker(b"dump signal"),
-    Marker(b"initialization options"),
+    Marker(b"ProcessGroupNCCL.cpp"),  # all other lines of the watchdog have it in front
     Marker(b"Stack trace of the failed", after=40),
 )
 
@@ -93,7 +91,7 @@ def read_watchdog(lines: Sequence[Line], year: int, rank_of: Callable[[Line, int
                 found.alive.append(record)
             else:
                 found.members.append(record)
-    found.overdue = _distinct([_with_group(each, found.progress) for each in found.overdue])
+    found.overdue = _distinct(_with_groups(found.overdue, found.progress))
     return found
 
 
@@ -102,7 +100,7 @@ def _records(
 ) -> Iterator[Overdue | Progress | Alive | Member]:
     text = line.text
     place = Place(line.file, line.number, "watchdog")
-    for record in _RECORD.finditer(text):
+    for record in _RECORD.finditer(text) if "WorkNCCL(" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Overdue(
@@ -118,7 +116,7 @@ def _records(
             int(record["ran"] or 0),
             time_of(text, year, record.start()),
         )
-    for record in _PROGRESS.finditer(text):
+    for record in _PROGRESS.finditer(text) if "last enqueued" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Progress(
@@ -133,7 +131,7 @@ def _records(
             time_of(text, year, record.start()),
         )
     yield from _signals(line, year, rank_of)
-    for record in _OPTIONS.finditer(text):
+    for record in _OPTIONS.finditer(text) if "initialization options" in text else ():
         group, member = _group_before(text, record.start())
         if group and member >= 0:
             yield Member(place, group, member, int(record[2]), int(record[1]))
@@ -141,6 +139,8 @@ def _records(
 
 def _signals(line: Line, year: int, rank_of: Callable[[Line, int, int], int | None]) -> Iterator[Alive | Progress]:
     text = line.text
+    if "dump signal" not in text:
+        return
     found = _SIGNAL.search(text)
     at = found.start() if found is not None else text.find(_OBSERVED)
     if at < 0:
@@ -189,13 +189,21 @@ def _add_frame(overdue: list[Overdue], at: int, frame: Frame) -> None:
         overdue[at] = replace(overdue[at], stack=(*stack, frame))
 
 
-def _with_group(call: Overdue, progress: Sequence[Progress]) -> Overdue:
-    """``call`` in the group in which its rank reports that number, where just one is."""
+def _with_groups(overdue: Sequence[Overdue], progress: Sequence[Progress]) -> list[Overdue]:
+    """Each overdue call in the group in which its rank reports that number, where just one is."""
+    groups: dict[tuple[int | None, int], dict[str, int]] = defaultdict(dict)
+    for each in progress:
+        if each.group:
+            groups[(each.rank, each.sequence)][each.group] = each.member
+    return [_in_one(call, groups.get((call.rank, call.sequence), {})) for call in overdue]
+
+
+def _in_one(call: Overdue, groups: Mapping[str, int]) -> Overdue:
+    """``groups``: those of this number, and the rank's place in each."""
     if call.group or call.sequence < 0:
         return call
-    groups = {p.group for p in progress if p.group and (p.rank, p.sequence) == (call.rank, call.sequence)}
-    same = {p.group for p in progress if p.group in groups and p.member == call.member} if len(groups) > 1 else groups
-    return replace(call, group=next(iter(same))) if len(same) == 1 else call
+    same = [group for group, member in groups.items() if len(groups) == 1 or member == call.member]
+    return replace(call, group=same[0]) if len(same) == 1 else call
 
 
 def _distinct(overdue: list[Overdue]) -> list[Overdue]:

@@ -44,11 +44,19 @@ class _Shown(IntEnum):
 
 
 def waits_for(known: Known) -> dict[int, set[int]]:
-    """Rank → the ranks that are missing in the calls in which it waits."""
+    """Rank → the ranks that are missing in the calls in which it waits.
+
+    A member that is overdue in another call of the same group is not among them: a call with a root ends earlier on
+    some.
+    """
     graph: dict[int, set[int]] = defaultdict(set)
     for meeting in known.meetings:
+        group = meeting.key.group
+        if known.has_messages(group):
+            continue
+        beside = {call.rank for call in known.logged.overdue if call.group == group}
         for rank in meeting.waiting:
-            graph[rank] |= meeting.missing
+            graph[rank] |= meeting.missing - beside
     return graph
 
 
@@ -67,7 +75,8 @@ def closed_circles(graph: Mapping[int, set[int]]) -> set[frozenset[int]]:
             todo += following
         reached[start] = seen
     ends = (frozenset(seen) for rank, seen in reached.items() if rank in seen)
-    return {circle for circle in ends if all(reached.get(rank, set()) == set(circle) for rank in circle) and len(circle) > 1}
+    closed = (circle for circle in ends if all(reached.get(rank, set()) == set(circle) for rank in circle))
+    return {circle for circle in closed if len(circle) > 1}
 
 
 def missing(known: Known) -> Iterator[Reading]:

@@ -58,7 +58,7 @@ def all_arrived(known: Known) -> Iterator[Reading]:
             why=joined(
                 "it is the group's first call: its connections were never made" if first else "",
                 order,
-                "errors that follow (sizes, “inconsistent params”) come from buffers that the aborted call never filled",
+                "errors that follow (“inconsistent params” and the like) come from buffers that it never filled",
             ),
             fix=_SET_UP_FIX if first else _STREAMS_FIX if order else _DEVICE_FIX,
             sure="every member's own watchdog or count shows it" if meeting.has_all
