@@ -7,10 +7,11 @@ from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.outcome import will_never_go_on
+from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.same_job import MOMENT
 from hangdoc.model.wording import name_duration
@@ -40,11 +41,20 @@ def _of_the_blame(case: Case, found: Blame[Explanation], outcome: Outcome, doubt
         confidence = Confidence.LIKELY
     if confidence == Confidence.CERTAIN and case.streams and _lacks_the_past(case, found):
         confidence, sure = Confidence.LIKELY, f"{sure}; the calls that completed before were not seen"
+    if _is_pasted(case) and not case.has_history:
+        confidence = Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence
+        if isinstance(found.found, Nothing):
+            confidence, sure = Confidence.POSSIBLE, "what they wait in could not be seen"
     sure += f"; {doubt}" if doubt else ""
     if any(note.what == MOMENT for note in case.job.unavailable):
         confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
     waited = unproved and case.activities and case.job.stalled_for and not will_never_go_on(case, found)
     return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
+
+
+def _is_pasted(case: Case) -> bool:
+    """True if ranks were seen by pasted stacks alone: one look at each, at moments that nobody knows."""
+    return any(rank.process is not None and is_pasted(rank.process) for rank in case.ranks.values())
 
 
 def _further_on(case: Case, found: Blame[Explanation]) -> str:

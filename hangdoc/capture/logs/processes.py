@@ -109,13 +109,14 @@ def _numbered(processes: list[Process], known: Iterable[int]) -> dict[int, Proce
 def _notes(numbered: dict[int, Process], twice: list[int]) -> tuple[Unavailable, ...]:
     if not numbered:
         return ()
+    order = "of their pids" if all(process.pid for process in numbered.values()) else "in which they were given"
     first = [f"process {p.pid} is rank {rank}" for rank, p in list(numbered.items())[:_MOST_NAMED] if p.pid]
     names = f" ({', '.join(first)}{', …' if len(numbered) > len(first) else ''})" if first else ""
     why = "the stacks do not say which rank each process is"
     if twice:
         why = f"several processes call themselves rank {twice[0]}"
     remedy = "put the rank into the name of each file: rank0.txt, rank1.txt"
-    return (Unavailable("ranks", f"{why}: they are numbered in the order of their pids{names}", remedy),)
+    return (Unavailable("ranks", f"{why}: they are numbered in the order {order}{names}", remedy),)
 
 
 def _process(stacks: Sequence[LogStack], at: float) -> Process:
@@ -128,9 +129,7 @@ def _process(stacks: Sequence[LogStack], at: float) -> Process:
     threads = [_with_native(thread, others, first=at == 0) for at, thread in enumerate(threads)]
     pid = next((stack.pid for stack in (*looked, *stacks) if stack.pid), 0)
     main = threads[0].frames
-    return Process(
-        pid=pid, ppid=0, role=_role(main), looks=(ProcessState(at=at, state="", threads=tuple(threads)),)
-    )
+    return Process(pid=pid, ppid=0, role=_role(main), looks=(ProcessState(at=at, state="", threads=tuple(threads)),))
 
 
 def _role(main: Stack) -> str:

@@ -42,11 +42,13 @@ _LOCALS = ("        Arguments:", "        Locals:")
 _C_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|S)$|\.so(?:\.|$)")
 
 _INSTALLED = frozenset(
-    "accelerate aiohttp apex bitsandbytes datasets debugpy deepspeed filelock flash_attn fsspec functorch grpc"
-    " horovod huggingface_hub ignite lightning lightning_fabric lightning_utilities monai multiprocess numpy pandas"
-    " peft psutil pyarrow pytorch_lightning ray requests safetensors scipy tensorboard tokenizers torch torchaudio"
-    " torchdata torchgen torchmetrics torchsnapshot torchvision tqdm transformer_engine transformers triton trl urllib3"
-    " uvicorn uvloop wandb webdataset xformers zmq".split()
+    """
+    accelerate aiohttp apex bitsandbytes datasets debugpy deepspeed filelock flash_attn fsspec functorch grpc horovod
+    huggingface_hub ignite lightning lightning_fabric lightning_utilities monai multiprocess numpy pandas peft psutil
+    pyarrow pytorch_lightning ray requests safetensors scipy tensorboard tokenizers torch torchaudio torchdata torchgen
+    torchmetrics torchsnapshot torchvision tqdm transformer_engine transformers triton trl urllib3 uvicorn uvloop wandb
+    webdataset xformers zmq
+    """.split()  # noqa: SIM905 - as a list, a page of names
 )
 """Packages that are installed, hardly ever written by who looks at a stack. Of trainers and servers that people work
 on in place (Megatron-LM, vLLM, SGLang), a short name does not tell."""
@@ -180,7 +182,7 @@ def _of_py_spy(text: str) -> FrameLine | None:
 
 
 def _of_gdb(text: str) -> FrameLine | None:
-    """'#6  0x00007f in ncclAllReduce () from /lib/libnccl.so.2', '#1  start_thread (arg=0x0) at pthread_create.c:442'."""
+    """'#6  0x00007f in ncclAllReduce () from /lib/libnccl.so.2', '#1  clone3 () at clone3.S:81'."""
     begun = _GDB_FRAME.match(text)
     if begun is None:
         return None

@@ -30,7 +30,9 @@ def rank_in_heading(text: str) -> int | None:
     """
     if len(text) > _LONGEST_HEADING:
         return None
-    found = {int(m[1]) for m in _RANK.finditer(text) if _NOT_GLOBAL.search(text, max(0, m.start() - 8), m.start()) is None}
+    found = {
+        int(m[1]) for m in _RANK.finditer(text) if _NOT_GLOBAL.search(text, max(0, m.start() - 8), m.start()) is None
+    }
     if not found and not _OTHER_PARALLEL.search(text):
         found = {int(m[1]) for m in _TENSOR_PARALLEL.finditer(text)}
     return found.pop() if len(found) == 1 else None

@@ -156,7 +156,7 @@ def _documents(text: str) -> Iterator[list[Any]]:
         if at < len(text):
             document, at = decoder.raw_decode(text, at)
             if not isinstance(document, list):
-                raise ValueError("not a list of threads")  # noqa: TRY004 - the input is wrong, not the caller
+                raise ValueError("not a list of threads")
             yield document
 
 
