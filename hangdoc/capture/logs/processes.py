@@ -164,14 +164,22 @@ def _thread(seen: tuple[LogStack, Stack]) -> Thread:
     state = {True: "S", False: "R", None: ""}[stack.idle]
     return Thread(
         tid=stack.tid,
-        # A thread that Python did not start has a name only if it asked for one.
-        name="" if stack.thread.startswith("Dummy-") else stack.thread,
+        name=_name(stack),
         state=state,
         active=None if stack.idle is None else not stack.idle,
         owns_gil=stack.gil,
         frames=own_frames(stack.frames),
         native_frames=native,
     )
+
+
+def _name(stack: LogStack) -> str:
+    """The thread's name; of one that has none, as a thread that Python did not start, its number as it was printed."""
+    if stack.thread and not stack.thread.startswith("Dummy-"):
+        return stack.thread
+    if stack.main:
+        return "MainThread"
+    return hex(stack.tid) if stack.place.kind == "faulthandler" else str(stack.tid)
 
 
 def _with_native(thread: Thread, others: Sequence[LogStack], *, first: bool) -> Thread:

@@ -95,6 +95,8 @@ class _Dump:
     world: int = 0
     version: str = "3.0"
     threads: list[_Thread] = field(default_factory=list)
+    tids: set[int] = field(default_factory=set)
+    has_main: bool = False
 
 
 def stacks_in(lines: Sequence[Line], ranks: Mapping[str, int] | None = None) -> list[LogStack]:
@@ -254,16 +256,16 @@ class _Reader:
 
     def _begin_thread(self, number: int, opened: ThreadLine) -> None:
         dump = self._dump
-        known = dump is not None and any(
-            (each.line.tid == opened.tid and opened.tid) or (each.line.main and opened.main) for each in dump.threads
-        )
-        of_gdb = dump is not None and opened.kind == GDB and bool(dump.threads)
-        again = of_gdb and opened.tid == 0 and opened == dump.threads[-1].line if dump is not None else False
-        if dump is None or dump.kind != opened.kind or known or again or number - self._last > _FAR:
+        # gdb's bare `bt` has no thread's number: each is a process of its own.
+        again = dump is not None and (opened.tid in dump.tids or (opened.main and dump.has_main))
+        if dump is None or dump.kind != opened.kind or again or number - self._last > _FAR:
             self._begin_dump(opened.kind, number)
         assert self._dump is not None  # one has begun
         self._last = number
         self._thread = _Thread(opened, number)
+        self._dump.has_main |= opened.main
+        if opened.tid or opened.kind == GDB:
+            self._dump.tids.add(opened.tid)
         if len(self._dump.threads) < _MOST_THREADS:
             self._dump.threads.append(self._thread)
 

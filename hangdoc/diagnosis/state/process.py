@@ -140,8 +140,8 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
     serves = bool(main.frames) and not user_stack(main.frames)
     if any(plain(frame.function) in names("runs_backward") for frame in below_user(main.frames)):
         servants = [t for t in threads if t.frames and serves_another_thread(t.name)]
-        # In a pasted stack, threads that Python did not start have no names.
-        unnamed = [t for t in threads if t.frames and not t.name and not _started_by_python(t)]
+        # In a pasted stack, the threads of native code have no names, and numbers in their place.
+        unnamed = [t for t in threads if t.frames and t.name in (str(t.tid), hex(t.tid)) and not _started_by_python(t)]
         return next((t for t in (*servants, *unnamed) if _communicates(t.frames)), next(iter(servants), None))
     others: list[Thread] = []
     if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
@@ -339,7 +339,7 @@ def _as_pasted(thread: Thread) -> Wait:
     if function:
         return Wait(ActivityKind.NOT_VISIBLE, f"in {function}()", WaitReason.UNKNOWN)
     if thread.state == "R":
-        runs = "Python code" if thread.owns_gil else "native code (perhaps a wait for its device)"
+        runs = "Python code" if thread.owns_gil else "native code or waiting for its device"
         return Wait(ActivityKind.NOT_VISIBLE, f"running {runs}", WaitReason.UNKNOWN)
     return Wait(ActivityKind.NOT_VISIBLE, "running or waiting", WaitReason.UNKNOWN)
 
