@@ -24,7 +24,8 @@ _NO_RANKS = (
     "multiprocessing/forkserver.py",
 )
 """Files on the main threads of processes that are beside the ranks: torchrun's agent, helpers of multiprocessing."""
-_MOST_RANKS = 1 << 20
+_MOST_RANKS = 1 << 15
+"""Of a job; a larger number, in a heading that is none, is no rank. Chosen by hand."""
 _MOST_NAMED = 4
 
 
@@ -74,6 +75,7 @@ def ranks_of(stacks: Sequence[LogStack], at: float = 0.0, world_size: int | None
             children = tuple(replace(each, role="child" if each.role == "rank" else each.role) for each in below)
             known[rank] = replace(ranks[0], children=children)
     size = world_size or max((stack.world_size for stack in stacks), default=0)
+    size = size if size <= _MOST_RANKS else 0
     numbered = _numbered([process for process, _ in unnumbered], known)
     return _all_ranks(known, numbered, size, _notes(numbered, twice))
 
@@ -84,9 +86,8 @@ def _all_ranks(
     everyone = {**known, **numbered}
     if not everyone:
         return SeenRanks(unavailable=notes)
-    world = max(size if size <= _MOST_RANKS else 0, max(everyone) + 1)
-    missing = range(world) if world <= 2 * _MOST_RANKS else ()
-    ranks = {rank: RankSnapshot(rank, "", "expected", world_size=size or None) for rank in missing}
+    world = max(size, max(everyone) + 1)
+    ranks = {rank: RankSnapshot(rank, "", "expected", world_size=size or None) for rank in range(world)}
     for rank, process in everyone.items():
         identity = "log" if rank in known else "order"
         ranks[rank] = RankSnapshot(rank, "", identity, world_size=size or None, process=process)
