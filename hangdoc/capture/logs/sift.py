@@ -172,20 +172,22 @@ def _search(piece: bytes, number: int, markers: tuple[Marker, ...], kept: list[_
     """Put the lines of ``piece`` with a marker into ``kept``; ``number`` is that of its first line."""
     for marker, own in zip(markers, kept, strict=True):
         at, here, counted = piece.find(marker.text), number, 0
+        done, done_number = -1, 0  # where the lines end that belong to the marker before, which are kept once
         while at >= 0:
             start, end = _line_around(piece, at)
             here += piece.count(b"\n", counted, start)
             counted = start
-            if marker.before:
+            if marker.before and start > done:
                 first = start
                 for back in range(1, marker.before + 1):
                     if first <= 0:
                         break
                     first, stop = _line_around(piece, first - 1)
                     own.add(here - back, piece[first:stop])
-            own.add(here, piece[start:end])
-            following, offset = end, here
-            for _ in range(marker.after):
+            if start > done:
+                own.add(here, piece[start:end])
+            following, offset = (end, here) if end >= done else (done, done_number)
+            for _ in range(here + marker.after - offset):
                 if following >= len(piece) - 1:
                     break
                 following += 1
@@ -193,6 +195,7 @@ def _search(piece: bytes, number: int, markers: tuple[Marker, ...], kept: list[_
                 _, stop = _line_around(piece, following)
                 own.add(offset, piece[following:stop])
                 following = stop
+            done, done_number = following, offset
             at = piece.find(marker.text, end)
 
 

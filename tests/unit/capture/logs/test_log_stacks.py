@@ -317,6 +317,12 @@ def test_a_hundred_thousand_frames_and_threads_are_bounded() -> None:
     assert time.monotonic() - began < 30
 
 
+def test_a_flood_of_lines_like_threads_keeps_each_line_once() -> None:
+    began = time.monotonic()
+    assert len(lines("worker 7 (idle) waits\n" * 10_000)) == 10_000
+    assert time.monotonic() - began < 20
+
+
 @pytest.mark.parametrize(
     "junk", ["    " + "(" * 16_000 + ")", "#0  " + "<" * 16_000, "    " + ":" * 16_000 + ")", "x" * 16_000]
 )
