@@ -35,7 +35,7 @@ _WRAPPED = range(60, 401)
 _MOST_WRAPPED = 64 << 20
 """Bytes of a log with wrapped lines that are read: nobody pastes more."""
 _FEWEST_WRAPPED, _TRIED_WIDTHS = 4, 5
-_BEGINS = re.compile(r"\s*$|\[(rank|default|PG)|[A-Z]\d{4} |\d{4}-|Traceback|frame #|[>#*=-]")
+_BEGINS = re.compile(r"\s*$|\[(rank|default|PG)|[A-Z]\d{4} |\d{4}-|Traceback|frame #|[>#*=-]|\s{2,}\S|Thread |Process |rank\b")
 """How a line begins that goes on with no other."""
 _GZIP = b"\x1f\x8b"
 
