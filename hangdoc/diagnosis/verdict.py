@@ -209,7 +209,19 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
         named = replace(named, why=why, decided_at=next(conditions_in(said), None))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, until_a_hang(case, found), between=" "))
+    if case.job.mode == "log":
+        named = replace(named, verdict=joined(named.verdict, _how_numbered(case, found), between=" "))
     return named
+
+
+def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
+    """Which process is meant where pasted stacks do not say their ranks; '' where they do."""
+    ranks = [rank for rank in found.culprits or sorted(case.seen) if case.ranks[rank].identity == "order"]
+    process = case.ranks[ranks[0]].process if ranks else None
+    if process is None:
+        return ""
+    meant = f"rank {ranks[0]} is process {process.pid} here" if process.pid else "they are numbered as they were given"
+    return f"The stacks do not say their ranks: {meant}."
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
@@ -268,7 +280,7 @@ def _culprit_processes(case: Case, found: Blame[Explanation]) -> tuple[CulpritPr
 
 def _process(case: Case, rank: int) -> CulpritProcess:
     snapshot = case.ranks[rank]
-    pid = snapshot.process.pid if snapshot.process else None
+    pid = (snapshot.process.pid or None) if snapshot.process else None  # 0: a stack without its pid
     return CulpritProcess(rank, pid, snapshot.host, "rank", case.job.run_id)
 
 

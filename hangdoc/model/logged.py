@@ -188,7 +188,12 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class LogStack:
-    """The stack of one thread, from py-spy, faulthandler or gdb. ``native``: the frames are C's."""
+    """The stack of one thread, from py-spy, faulthandler, gdb or pystack. ``frames``: innermost first; of a short file
+    name that is a library's, 'site-packages/torch/…'. ``native``: the frames are C's.
+
+    ``dump``: the line of ``place.file`` with which what was seen of its process begins. ``pid`` and ``tid``: 0 where
+    they are not said. ``idle``: None where the tool does not say. ``world_size``: 0 where nothing beside it says it.
+    """
 
     place: Place
     rank: int | None
@@ -198,6 +203,11 @@ class LogStack:
     main: bool = False
     idle: bool | None = None
     native: bool = False
+    tid: int = 0
+    dump: int = 0
+    world_size: int = 0
+    gil: bool | None = None
+    """It held the interpreter's lock; None where the tool does not say."""
 
 
 @dataclass(frozen=True, slots=True)

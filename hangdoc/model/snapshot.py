@@ -95,8 +95,8 @@ class RankSnapshot:
     host: str
     identity: str
     """The source of the rank's number: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by
-    age); 'expected': never seen; 'unseen': never seen, and a process of the job does not show which rank it is;
-    'elsewhere': never seen, and known to live where this hangdoc does not look."""
+    age), 'log' (what stands beside its stack); 'expected': never seen; 'unseen': never seen, and a process of the job
+    does not show which rank it is; 'elsewhere': never seen, and known to live where this hangdoc does not look."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -135,7 +135,7 @@ class JobSnapshot:
     taken: float
     """Unix time of the second look."""
     mode: str
-    """'watch', 'attach'; 'dump': files of flight recorders and nothing else; 'log': what a job's logs say."""
+    """'watch', 'attach', 'dump': files of flight recorders and nothing else, or 'log': what was printed or pasted."""
     command: tuple[str, ...] = ()
     run_id: str = ""
     hangdoc_version: str = ""

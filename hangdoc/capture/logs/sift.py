@@ -39,7 +39,9 @@ _WRAPPED = range(60, 401)
 _MOST_WRAPPED = 64 << 20
 """Bytes of a log with wrapped lines that are read: nobody pastes more."""
 _FEWEST_WRAPPED, _TRIED_WIDTHS = 4, 5
-_BEGINS = re.compile(r"\s*$|\[(rank|default|PG)|[A-Z]\d{4} |\d{4}-|Traceback|frame #|[>#*=-]")
+_BEGINS = re.compile(
+    r"\s*$|\[(rank|default|PG)|[A-Z]\d{4} |\d{4}-|Traceback|frame #|[>#*=-]|\s{2,}\S|Thread |Process |rank\b"
+)
 """How a line begins that goes on with no other."""
 _GZIP = b"\x1f\x8b"
 
@@ -114,7 +116,7 @@ def sift(
         if len(held) > _LAST_PIECES:
             _search(*held.popleft(), markers, kept, _MOST_OF_A_PIECE)
         number += piece.count(b"\n")
-        lead = piece[-_LEAD:]
+        lead = (lead + piece)[-_LEAD:] if len(piece) < _LEAD else piece[-_LEAD:]
         lead = lead[lead.find(b"\n") + 1 :]
         tail += piece
         if len(tail) > 2 * _TAIL:
@@ -218,25 +220,30 @@ def _start_of_last(piece: bytes, text: bytes, most: int) -> int:
 
 def _search_from(piece: bytes, begin: int, number: int, marker: Marker, own: _Kept) -> None:
     at, here, counted = piece.find(marker.text, begin), number, 0
+    done, done_number = -1, 0
+    """Where the lines end that belong to the marker before: each is kept once."""
     while at >= 0:
         start, end = _line_around(piece, at)
         here += piece.count(b"\n", counted, start)
         counted = start
-        if marker.before:
+        if start > done:
             first = start
             for back in range(1, marker.before + 1):
                 if first <= 0:
                     break
                 first, stop = _line_around(piece, first - 1)
                 own.add(here - back, piece[first:stop])
-        own.add(here, piece[start:end])
-        following = end
-        for offset in range(1, marker.after + 1):
+            own.add(here, piece[start:end])
+        following, offset = (end, here) if end >= done else (done, done_number)
+        for _ in range(here + marker.after - offset):
             if following >= len(piece) - 1:
                 break
-            _, stop = _line_around(piece, following + 1)
-            own.add(here + offset, piece[following + 1 : stop])
+            following += 1
+            offset += 1
+            _, stop = _line_around(piece, following)
+            own.add(offset, piece[following:stop])
             following = stop
+        done, done_number = following, offset
         at = piece.find(marker.text, end)
 
 

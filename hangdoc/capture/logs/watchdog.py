@@ -169,6 +169,7 @@ def _group_before(text: str, at: int) -> tuple[str, int]:
     if found is None:
         return "", int(member[1]) if member is not None else -1
     about = found["about"] or found["description"] or ""
+    about = "" if about == "undefined" else about  # c10d's word for a group without a description
     return (found["guid"] or found["name"]) + (f"({about})" if about else ""), int(found["member"])
 
 
