@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from hangdoc.early_warning import FIRST_LOOK, LookAhead
 from hangdoc.errors import HangdocError
 from hangdoc.kept_files import FAILURES, KeptFiles, again, one_line
-from hangdoc.model.masking import HIDDEN, mask_text, mask_words
+from hangdoc.model.masking import mask_text, mask_words
+from hangdoc.model.token_forms import HIDDEN
 from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.hang_command import HangCommand, variables
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
@@ -179,11 +180,13 @@ class Announcer:
         self._said = None
 
     def on_end(self, snapshot: JobSnapshot) -> None:
-        """Diagnose a job that failed by itself."""
-        self._conclude(snapshot, "end")
+        """Diagnose a job that has ended. A failure that was told before is told again: tracebacks hide it."""
+        before = self._said
+        if self._conclude(snapshot, "end") in ("hang", "crashed") and self._said == before:
+            self._recall()
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Print that the job was ended, and the verdict again: the job's last output may have scrolled it away."""
+        """Print that the job was ended, and the answer again: the job's last output may have scrolled it away."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -194,7 +197,7 @@ class Announcer:
         self._recall()
 
     def on_given_up(self) -> None:
-        """Print the verdict again, below the tracebacks of a job that was interrupted."""
+        """Print the answer again, below the tracebacks of a job that was interrupted or has failed."""
         self._recall()
 
     def _recall(self) -> None:

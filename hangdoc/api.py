@@ -130,7 +130,10 @@ def load(
 
 
 def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:
-    """Who hangs, where and why: of a snapshot, or of what is saved at a path (see ``load`` for the errors)."""
+    """Who hangs, where and why: of a snapshot, or of what is saved at a path (see ``load`` for the errors).
+
+    Of a folder with the dumps of several jobs, the diagnosis of the worst, with the ``others``.
+    """
     from hangdoc.diagnosis import diagnose as diagnose_snapshot
     from hangdoc.model.snapshot import JobSnapshot
 

@@ -132,7 +132,8 @@ def again(path: Path) -> str:
 
 def one_line(error: Exception) -> str:
     """What went wrong, for a line of the terminal."""
-    return mask_text(" ".join(str(error).split()))
+    parts = (part.rstrip(".") for part in str(error).splitlines() if part.strip())
+    return mask_text(". ".join(" ".join(part.split()) for part in parts))
 
 
 def _is_a_part(snapshot: JobSnapshot) -> bool:

@@ -233,7 +233,10 @@ def mark() -> Iterator[str]:
 
 @pytest.fixture
 def watch(tmp_path: Path, mark: str, request: pytest.FixtureRequest) -> Watch:
-    """Run a command under ``hangdoc watch`` to its end: ``watch(command, *options, env=…, deadline=…)``."""
+    """Run a command under ``hangdoc watch`` to its end: ``watch(command, *options, env=…, deadline=…)``.
+
+    ``python``: whose hangdoc.
+    """
 
     def run(
         command: Sequence[str],
@@ -242,6 +245,7 @@ def watch(tmp_path: Path, mark: str, request: pytest.FixtureRequest) -> Watch:
         deadline: float = DEADLINE,
         stall_after: float = 5,
         on_hang: str = "abort",
+        python: str = sys.executable,
     ) -> Finished:
         folder = tmp_path / uuid.uuid4().hex[:8]
         folder.mkdir()
@@ -249,7 +253,7 @@ def watch(tmp_path: Path, mark: str, request: pytest.FixtureRequest) -> Watch:
         scratch = Path(tempfile.mkdtemp(prefix="hd", dir="/tmp"))
         request.addfinalizer(lambda: shutil.rmtree(scratch, ignore_errors=True))
         report, run_dir = folder / "report.json", folder / "run"
-        line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(stall_after)]
+        line = [python, "-m", "hangdoc", "watch", "--stall-after", str(stall_after)]
         line += ["--on-hang", on_hang, "--report", str(report), "--run-dir", str(run_dir), *options, "--"]
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,13 +10,16 @@ from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import blocked_calls, sockets
 from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails
+from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Journal
-from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Thread
+from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import LogTail, RankSnapshot
 
 _MOST_THREADS = 64
 """Of one process, whose system calls are looked at. Judgement."""
+
+_HOOKS = "/hangdoc_probe_hooks.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,39 @@ def _with_files(looks: list[ProcessState], blocked: Mapping[int, tuple[OpenFile,
     *before, last = looks
     others = (replace(t, blocking_files=blocked[t.tid]) if t.tid in blocked else t for t in last.threads[1:])
     return (*before, replace(last, threads=(*last.threads[:1], *others)))
+
+
+def with_calls_under_way(details: ProbeDetails, state: ProcessState | None) -> ProbeDetails:
+    """``details``, with what the process's threads say of calls whose recorder does not know when they end.
+
+    The newest call of a thread has not ended while the thread is inside of it.
+    """
+    if not details.unsure_calls or state is None:
+        return details
+    journal = details.journal
+    newest = {journal.calls[place].thread_id: place for place in range(len(journal.calls))}
+    inside = {
+        place
+        for thread in state.threads
+        if (place := newest.get(thread.python_id or -1)) is not None
+        and _is_inside(own_frames(thread.frames), journal.stack(journal.calls[place].stack))
+    }.intersection(details.unsure_calls)
+    calls = tuple(replace(call, completed=False) if at in inside else call for at, call in enumerate(journal.calls))
+    return replace(details, journal=replace(journal, calls=calls))
+
+
+def _is_inside(now: Stack, issued: Stack) -> bool:
+    """True if a thread with the stack ``now`` is in the function whose stack was ``issued``, at any line of it.
+
+    Example: now [wait, all_reduce:31, step:7, main:20], issued [all_reduce:30, step:7, main:20] → True.
+    """
+    issued = tuple(itertools.dropwhile(lambda frame: frame.file.endswith(_HOOKS), issued))
+    within = now[len(now) - len(issued) :]
+    if not issued or len(within) < len(issued):
+        return False
+    # py-spy has qualified names: Model.<locals>.step.
+    same = within[0].file == issued[0].file and within[0].function.rpartition(".")[2] == issued[0].function
+    return same and all((a.file, a.line) == (b.file, b.line) for a, b in zip(within[1:], issued[1:], strict=True))
 
 
 def rank_snapshot(

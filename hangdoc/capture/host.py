@@ -11,7 +11,14 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from hangdoc.capture import nccl_sources
-from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks, process_of, rank_snapshot
+from hangdoc.capture.assemble import (
+    BlockingFiles,
+    blocking_files,
+    named_locks,
+    process_of,
+    rank_snapshot,
+    with_calls_under_way,
+)
 from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
@@ -204,6 +211,9 @@ class _Capture:
         naming = Task(lambda: named_locks(second.states))
         details = {rank: self.notes.result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        for pid, rank in self.rank_of.items():
+            if (found := details.get(rank)) is not None:
+                details[rank] = with_calls_under_way(found, second.states.get(pid))
         early = {
             member.pid
             for rank, found in details.items()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, begins_as_snapshot, load_snapshot
@@ -14,6 +16,9 @@ from hangdoc.model.same_job import Part, fitting, with_notes
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_all, name_ranks
 
+if TYPE_CHECKING:
+    from hangdoc.capture.dumps.read_folder import Folder
+
 _MOST_NAMED = 64
 """Missing ranks up to this number get a note each; more get one note together."""
 
@@ -22,6 +27,8 @@ def open_saved(
     path: Path, source: Path | None = None, progress: Callable[[int, int], None] | None = None
 ) -> JobSnapshot:
     """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
+
+    Of a directory with the dumps of several jobs, the newest, with the ``others``.
 
     ``source``: where the files of the program lie that the dumps name. ``progress`` is told how many files of how many
     have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is no snapshot.
@@ -118,33 +125,43 @@ def _refuse_one_dump(path: Path) -> None:
 
 
 def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
+    """The newest of the jobs whose dumps lie in ``folder``, with the others."""
     from hangdoc.capture.dumps.read_folder import read_dump_folder
-    from hangdoc.capture.dumps.sources import sources_of
 
     found = read_dump_folder(folder, progress)
-    journals, unavailable = found.journals, found.unavailable
-    if not journals:
-        why = f": {unavailable[0].why}" if unavailable else ""
+    if not found.journals:
+        why = f": {found.unavailable[0].why}" if found.unavailable else ""
         raise CannotLook(
             f"{folder} holds neither a snapshot nor dumps of a flight recorder{why}",
             "Give a run directory of `hangdoc watch`, or the directory of TORCH_FR_DUMP_TEMP_FILE.",
         )
+    others = tuple(_job(each, folder, source) for each in found.others)
+    return replace(_job(found, folder, source), others=others)
+
+
+def _job(found: Folder, folder: Path, source: Path | None) -> JobSnapshot:
+    """One of these jobs."""
+    from hangdoc.capture.dumps.sources import sources_of
+
+    journals = found.journals
     size = _world_size(journals)
     # Ranks of one folder share a table of stacks.
     tables = {id(journal.stacks): journal.stacks for journal in journals.values()}
     sources, sourceless = sources_of(
         (stack for table in tables.values() for stack in table), source, found.ended_ns / 1e9, found.owners
     )
+    missing = _missing([rank for rank in range(size) if rank not in journals], found.name or folder.name)
     return JobSnapshot(
         taken=max((call.created_ns for journal in journals.values() for call in journal.calls[-1:]), default=0) / 1e9,
         mode="dump",
+        run_id=found.name,
         world_size=size,
         ranks=tuple(
             RankSnapshot(rank=rank, host="", identity="dump", world_size=size, journal=journal)
             for rank, journal in sorted(journals.items())
         ),
         sources=sources,
-        unavailable=(*unavailable, *_missing([r for r in range(size) if r not in journals], folder), *sourceless),
+        unavailable=(*found.unavailable, *missing, *sourceless),
     )
 
 
@@ -154,12 +171,12 @@ def _world_size(journals: Mapping[int, Journal]) -> int:
     return max([max(journals), *(max(members, default=-1) for members in lists.values())]) + 1
 
 
-def _missing(ranks: list[int], folder: Path) -> list[Unavailable]:
+def _missing(ranks: list[int], folder: str) -> list[Unavailable]:
     """A note on each rank without a dump, or one on all of them where they are many."""
     if len(ranks) > _MOST_NAMED:
-        why = f"no dumps of {name_ranks(ranks)} in {folder.name}"
+        why = f"no dumps of {name_ranks(ranks)} in {folder}"
         return [Unavailable("journal", why, "Collect the dumps of all hosts.")]
     return [
-        Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
+        Unavailable("journal", f"no dump of rank {rank} in {folder}", "Collect the dumps of all hosts.", rank)
         for rank in ranks
     ]

@@ -26,6 +26,10 @@ _LISTING_SECONDS = 30.0
 _NAME = re.compile(r"[A-Za-z0-9_.:@%/+~\[\]][A-Za-z0-9_.:@%/+~\[\]-]*")
 """Of a host or a pod, also as user@host or ssh://host:22. It is a word of command lines, and ssh puts it into the shell
 line of a ProxyCommand: so it is no option, and holds nothing that a shell would act on."""
+_RANGES = re.compile(r"\[([^\[\]]*)\]")
+_PARTS = re.compile(r"[,!&^\s](?![^\[\]]*\])")
+"""Between the parts of a set of nodes: its operators, outside of brackets."""
+_MOST_DIGITS = 18
 _NODESETS = "pip install 'hangdoc[hosts]'"
 
 
@@ -88,16 +92,43 @@ def host_names(text: str) -> list[str]:
 def _of_node_set(text: str) -> list[str]:
     try:
         from ClusterShell.NodeSet import NodeSet, NodeSetException
+        from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError
     except ImportError:
         raise UsageError(
             f"the node set {clean(text, 80)!r} needs ClusterShell",
             f"Install it ({_NODESETS}), or write the names of the hosts with commas.",
         ) from None
+    # A set is made number by number, also of what an '&' takes away again: 10 million take 1.5 GB.
+    largest = max(map(_size, _PARTS.split(text)))
+    if largest > _MOST_HOSTS:
+        raise UsageError(f"--hosts names {largest} hosts", f"Ask for at most {_MOST_HOSTS} at once.")
     try:
         nodes = NodeSet(text)
-        return list(nodes) if len(nodes) <= _MOST_HOSTS else [str(number) for number in range(_MOST_HOSTS + 1)]
-    except NodeSetException as error:
+        if len(nodes) > _MOST_HOSTS:
+            raise UsageError(f"--hosts names {len(nodes)} hosts", f"Ask for at most {_MOST_HOSTS} at once.")
+        return list(nodes)
+    # Groups are found by files and commands of the site, which fail in ways of their own.
+    except (NodeSetException, GroupSourceError, GroupResolverError, ValueError, OSError) as error:
         raise UsageError(f"--hosts cannot be read: {clean(str(error), 200)}", "Write it as node[0-63].") from None
+
+
+def _size(part: str) -> int:
+    """How many names a part without operators stands for at most, unmade: 'n[0-9]m[1,3]' → 20; groups count as one."""
+    size = 1
+    for ranges in _RANGES.findall(part):
+        size *= sum(_length(each) for each in ranges.split(","))
+    return size
+
+
+def _length(numbers: str) -> int:
+    """Of a range: '0-9/2' → 5. More digits than a number of a host has count as too many."""
+    first, _, last = numbers.partition("/")[0].partition("-")
+    step = numbers.partition("/")[2]
+    if max(map(len, (first, last, step))) > _MOST_DIGITS:
+        return _MOST_HOSTS + 1
+    if not (first.isdecimal() and last.isdecimal()):
+        return 1
+    return abs(int(last) - int(first)) // (int(step) if step.isdecimal() and int(step) else 1) + 1
 
 
 def fold(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ A command's module holds a function of the command's name, or a ``typer.Typer`` 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -183,7 +184,12 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output has gone; nothing more may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _print_error(f"hangdoc: cannot write: {error.strerror}\n  Free some space, or write to another disk.\n")
+            # What is left of it may not be written at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OUR_FAILURE
         _print_error(
             f"{_masked(traceback.format_exc())}hangdoc: this is a bug in hangdoc; please report the lines above\n"
         )

@@ -45,9 +45,10 @@ def diagnose(
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
 
-    Several paths are taken as the hosts of one job and joined to one verdict.
+    Several paths are taken as the hosts of one job and joined to one verdict. Of several jobs in one folder of dumps
+    each is diagnosed, the worst first.
 
-    Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
+    Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look; of several jobs the worst's.
     """
     from hangdoc import api
     from hangdoc.report import check_suffix
@@ -60,5 +61,7 @@ def diagnose(
         job = api.load(*paths, source=source, progress=line.count("reading dumps", "files"))
         line.text = "diagnosing"
         diagnosis = api.diagnose(job)
-    print_diagnosis(diagnosis, job, report or (), json=json, color=color, verbose=verbose)
+    # Of several jobs in one folder, a page shows the one that is worst.
+    shown = next((each for each in (job, *job.others) if diagnosis.job and each.run_id == diagnosis.job), job)
+    print_diagnosis(diagnosis, shown, report or (), json=json, color=color, verbose=verbose)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))

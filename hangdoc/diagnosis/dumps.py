@@ -17,9 +17,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
-from hangdoc.diagnosis.calls.one_order import locked_in_one_order
-from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
-from hangdoc.diagnosis.causes import name_cause
+from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_completed, unlike_calls_paired
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
@@ -28,8 +26,9 @@ from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
-from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.message import Message, Ranks, Values, joined, sentence
 from hangdoc.model.operations import message_way
+from hangdoc.model.snapshot import DUMPS, Unavailable
 from hangdoc.model.wording import name_duration
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
@@ -49,30 +48,61 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     found = no_surer_than_its_group(case, found)
     moment = case.times.moment
     if moment is Moment.COMPLETE:
+        unlike = next((said for history in case.histories if (said := _unlike(history)) is not None), None)
+        if unlike is not None:
+            return Reading(Outcome.HANG, found, unlike)
         # A rank at which nothing is under way may be the one that those wait for whose dumps are missing.
         outcome = Outcome.HEALTHY if _all_read(case) else Outcome.BLIND
         return Reading(outcome, found, _all_complete(case)) if case.programs else _blind(case, found)
     return _under_way(case, found)
 
 
+def _unlike(history: GroupHistory) -> Finding | None:
+    """A warning of calls that met and differ, though all of them completed; None where there are none."""
+    calls = unlike_calls_completed(history)
+    if not calls:
+        return None
+    number = next(iter(calls.values())).sequence
+    several = len({call.op for call in calls.values()}) > 1
+    given = {rank: call.op if several else _arguments(call) for rank, call in calls.items()}
+    what = "calls" if several else next(iter(calls.values())).op
+    verdict = sentence([f"calls that met differ: {what} #{number} of {history.label} is ", Values(given)])
+    done = "they all completed, so no rank waited when the dumps were written; what they left is wrong on some rank"
+    fix = "make the ranks agree on that call: NCCL does not compare what they give, and may as well wait for ever"
+    return Finding("", verdict, done, fix)
+
+
+def _arguments(call: Token) -> str:
+    """'[4] Float'."""
+    shapes = " ".join(f"[{', '.join(map(str, shape))}]" for shape in call.sizes or ())
+    return f"{shapes} {' '.join(call.dtypes)}".strip()
+
+
 def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     """The reading where calls were under way, or of different moments."""
-    # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
     moment = case.times.moment
     clash = any(unlike_calls_paired(history) for history in case.histories) or _is_unequal_for_good(case, found)
-    locked = moment is Moment.TIMELESS and locked_in_one_order(case.programs, case.histories, case.streams)
-    proved = (
-        clash or locked or (found.proved and moment is not Moment.APART and _for_good(case) and not _only_active(case))
-    )
-    if _may_run(case) and not proved:
-        return Reading(Outcome.BLIND, found, _still_running(case, found))
+    proved = clash or (found.proved and moment is Moment.FRESH and _for_good(case) and not _only_active(case))
+    if moment in (Moment.APART, Moment.FRESH) and not proved:
+        return Reading(Outcome.BLIND, found, _still_running(case))
     said = too_little(case, found)
     if said is not None:
-        waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
-        return Reading(Outcome.HANG if waited or clash else Outcome.BLIND, found, said)
+        held_up = isinstance(found.found, (AllArrived, HeldUpUnseen)) and _have_waited(case)
+        return Reading(Outcome.HANG if held_up or clash else Outcome.BLIND, found, said)
     if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
+    if moment is Moment.TIMELESS and case.streams and not clash:
+        open_ = "for how long the calls were under way is not known"
+        found = replace(found, sure=f"{found.sure}; {open_}" if found.sure else open_)
     return Reading(Outcome.HANG, found)
+
+
+def _have_waited(case: Case) -> bool:
+    """True if the ranks have waited for long; or if nothing shows for how long, and the dumps of most ranks are
+    here: who gives a folder of dumps has a job that hung."""
+    if case.times.moment is Moment.TIMELESS:
+        return bool(case.streams) and len(case.programs) > len(case.hidden)
+    return case.times.moment in (Moment.TIMED_OUT, Moment.STALLED)
 
 
 def _is_unequal_for_good(case: Case, found: Blame[Explanation]) -> bool:
@@ -90,19 +120,13 @@ def _only_active(case: Case) -> bool:
     return any(program.journal.active_only for program in case.programs.values())
 
 
-def _may_run(case: Case) -> bool:
-    """True if the times of the dumps do not show that the job had stopped."""
-    moment = case.times.moment
-    return moment in (Moment.APART, Moment.FRESH) or (moment is Moment.TIMELESS and bool(case.streams))
-
-
 def _all_read(case: Case) -> bool:
     """True if the dumps of all ranks are here and were read. Where the dumps name the members of their groups, a file
     that is no rank's is none that is missing."""
     notes = [each for each in case.job.unavailable if each.what == "journal"]
     unread = any(each.rank is not None and each.rank not in case.programs for each in notes)
     named = bool(case.histories) and not any(history.open for history in case.histories)
-    return not case.hidden and not unread and (named or not notes)
+    return not case.hidden and not unread and (named or not (notes or _only_active(case)))
 
 
 def _for_good(case: Case) -> bool:
@@ -154,21 +178,9 @@ def _all_complete(case: Case) -> Finding:
     return Finding("", sentence(stand, gone), "what the missing ranks do decides", _FIX)
 
 
-def _still_running(case: Case, found: Blame[Explanation]) -> Finding:
-    """The dumps may be of different moments of a job that runs; what they would say of a hang."""
+def _still_running(case: Case) -> Finding:
+    """The dumps are of different moments of a job that runs, or of one at which its calls had just been issued."""
     times = case.times
-    if times.moment is Moment.TIMELESS:
-        named = too_little(case, found) or name_cause(case, found)
-        return Finding(
-            "",
-            joined(
-                sentence("these dumps do not show for how long their calls were under way, so the job may have run on"),
-                joined("If it hung", named.verdict, between=": "),
-                between=" ",
-            ),
-            "no call clashes with another, and the files have the times at which they were copied",
-            joined("copy the dumps with their times (`cp -p`, `scp -p`, `rsync -t`)", named.fix),
-        )
     if times.ahead is not None:
         ahead, late = times.ahead
         told: Message = f"rank {ahead} has completed a call that rank {late} had not issued when its dump was written"
@@ -184,6 +196,21 @@ def _still_running(case: Case, found: Blame[Explanation]) -> Finding:
         "write the dumps again when the job has not moved for a minute, or let PyTorch's watchdog write them "
         "(TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
     )
+
+
+def not_shown(case: Case, outcome: Outcome) -> tuple[Unavailable, ...]:
+    """What could not be seen; of what the dumps leave out, and better ones would show, one note."""
+    notes = case.job.unavailable
+    gaps = [note for note in notes if note.what == DUMPS]
+    if case.times.moment is Moment.TIMELESS and outcome == Outcome.HANG:
+        waited = "nothing shows for how long the calls were under way"
+        gaps.insert(0, Unavailable(DUMPS, waited, "copy the files with their times (`cp -p`, `scp -p`, `rsync -t`)"))
+        if case.streams.fronts and not case.streams.timed:
+            gaps.append(Unavailable(DUMPS, "none shows when kernels began", "set TORCH_NCCL_ENABLE_TIMING=1"))
+    if not gaps:
+        return notes
+    one = Unavailable(DUMPS, "; ".join(gap.why for gap in gaps), "; ".join(gap.remedy for gap in gaps))
+    return (one, *(note for note in notes if note.what != DUMPS))
 
 
 def end_of_wait(case: Case) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
@@ -16,11 +18,12 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
 from hangdoc.diagnosis.causes.ended_helpers import ENDED_BY_OTHERS
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.causes.phrases import doing, place
+from hangdoc.diagnosis.causes.phrases import at, doing, place
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.state.endings import refused_piece
 from hangdoc.diagnosis.state.missing_threads import missing_threads
 from hangdoc.model.diagnosis import Divergence, Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
@@ -48,7 +51,8 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
     return (
         *_outside_of_ranks(found),
         *_lost(case, found, writer),
-        *_processes(case, found),
+        *_processes(case, found, writer),
+        *_refused(case, found, writer),
         *_journal(case, found),
         *_nccl(case, found),
         *_stacks(case, found, writer),
@@ -94,7 +98,7 @@ def _outside_of_ranks(found: Blame[Explanation]) -> list[Evidence]:
     return []
 
 
-def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
+def _processes(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evidence]:
     lines = []
     for rank in found.culprits:
         activity = case.activities[rank]
@@ -107,8 +111,21 @@ def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
             end = case.ranks[rank].exit
             unknown = end is not None and end.status is None and end.signal is None
             told = unknown and end is not None and any(each.frames == end.stack for each in case.job.tracebacks)
-            lines.append(Evidence("log" if told else "process", (rank,), f"rank {rank}: {activity.text}"))
+            met = end is not None and end.fatal_signal is not None
+            text = writer.write([f"rank {rank}: {activity.text}", at(activity.where) if met else ""])
+            lines.append(Evidence("log" if told else "process", (rank,), text))
     return lines[:8]
+
+
+def _refused(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evidence]:
+    """What gloo said as it aborted a rank, where calls that differ explain it: else the cause quotes it."""
+    piece = refused_piece(case.gloo_refused)
+    ranks = [r for r, each in case.ranks.items() if each.exit is not None and each.exit.signal == signal.SIGABRT]
+    if found.diverged is None or not piece or len(ranks) != 1:
+        return []
+    text: Message = [f"gloo aborted rank {ranks[0]}", at(case.activities[ranks[0]].where)]
+    said = writer.write([text, f": it {piece}"])
+    return [Evidence("log", tuple(ranks), said)]
 
 
 def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
@@ -123,7 +140,8 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         return []
     crossed = isinstance(diverged, CrossedDimensions)  # they diverged now, at calls that two groups number
     diverged_ago = [] if gap is None or crossed else _diverged_ago(case, history, gap, together)
-    return [_issued(history, together), *diverged_ago]
+    # Of a past divergence the verdict gives the number already.
+    return [_issued(history, together), *(replace(each, decides=not diverged.past) for each in diverged_ago)]
 
 
 def _issued(history: GroupHistory, together: bool) -> Evidence:
@@ -351,9 +369,9 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
     for rank, log in logs:
         if paths.count(log.path) == 1:
             for line in list(told_errors(log.lines))[-1:]:
-                yield Evidence("log", (rank,), f"rank {rank}'s log tells: {line}")
+                yield Evidence("log", (rank,), f"rank {rank}'s log says: {line}")
     for line in (case.job.log.lines if case.job.log is not None else ())[-_MOST_TOLD:]:
-        yield Evidence("log", (), f"the ranks' log tells: {line}")
+        yield Evidence("log", (), f"the ranks' log says: {line}")
 
 
 def written_evidence(told: list[WrittenUnder]) -> list[Evidence]:

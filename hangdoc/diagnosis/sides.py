@@ -19,7 +19,7 @@ from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of, ways_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
-from hangdoc.diagnosis.frames.landmarks import is_implicit, words
+from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, words
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
@@ -109,7 +109,7 @@ def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None,
     if token is None or token.op == END:
         return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
     stack = stack_of(case, token, ranks)
-    op, note = _call_in_words(token, stack, inferred=history.inferred)
+    op, note = _call_in_words(token, stack)
     number = None if history.inferred else token.sequence
     frame = frame or _line_of(token, stack, activity)
     label, members = history.label, history.members
@@ -125,10 +125,10 @@ def _line_of(token: Token, stack: Stack, activity: Activity) -> Frame | None:
     return line or (activity.where if token.pending and token.thread == "MainThread" else None)
 
 
-def _call_in_words(token: Token, stack: Stack, *, inferred: bool) -> tuple[str, str]:
-    """(operation, what a library does there). A call known from the stack alone has the library's words for a name."""
+def _call_in_words(token: Token, stack: Stack) -> tuple[str, str]:
+    """(operation, what a library does there)."""
     note = (words(stack) or "") if is_implicit(stack) else ""
-    return (note, "") if inferred and token.op in note else (token.op, note)
+    return ("a collective", note) if is_named_by_library(token.op, stack) else (token.op, note)
 
 
 def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair | None:
@@ -219,7 +219,8 @@ def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
             line_of(made.frame),
         ]
         return [instead, " on ", Ranks(gap.ranks), f" makes {calls}."]
-    call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op  # a library's words are no name
+    named = not is_named_by_library(gap.token.op, gap.token.stack)
+    call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op if named else "collective"
     if not gap.token.named:
         call, where = "call", [" that is waited for", where]
     return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]

@@ -41,7 +41,7 @@ from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.dumps import end_of_wait, read
+from hangdoc.diagnosis.dumps import end_of_wait, not_shown, read
 from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
@@ -51,6 +51,7 @@ from hangdoc.diagnosis.logs.judge import judged, tells_of_calls
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
+from hangdoc.diagnosis.state.aborted_calls import with_aborted_calls
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.told_ends import with_told_ends
@@ -65,9 +66,17 @@ from hangdoc.model.writing import Writer
 
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
-    """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
+    """The verdict on one snapshot; of several jobs in one folder of dumps the worst, with the others. Never raises on
+    odd data: what could not be seen lowers the confidence."""
     with without_collector():
-        return _judged(job)
+        if not job.others:
+            return _judged(job)
+        each = [replace(_judged(one), job=one.run_id) for one in (job, *job.others)]
+        worst, *others = sorted(each, key=lambda found: _WORST_FIRST.index(found.outcome))
+        return replace(worst, others=tuple(others))
+
+
+_WORST_FIRST = (Outcome.HANG, Outcome.CRASHED, Outcome.BLIND, Outcome.SLOW, Outcome.HEALTHY)
 
 
 def _judged(job: JobSnapshot) -> Diagnosis:
@@ -80,7 +89,7 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     if job.mode == "log" and job.logged is not None and tells_of_calls(job):
         return judged(job, job.logged, writer)
     job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aligned_numbers(with_told_ends(job)))
+    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
@@ -104,7 +113,8 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
         named = name_cause(case, reading.found)
         found, named = _with_further(case, reading.found, named)
         named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
-        return _assemble(case, found, named, reading.outcome, writer)
+        told = _assemble(case, found, named, reading.outcome, writer)
+        return replace(told, unavailable=not_shown(case, reading.outcome))
     ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
     said = reading.said
     if reading.outcome == Outcome.HANG:
@@ -113,7 +123,7 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     unseen = tuple(sorted(case.hidden))
     perhaps = reading.found.alternatives if reading.outcome == Outcome.HANG and not reading.found.culprits else ()
     told = replace(_blind(case, said, writer), outcome=reading.outcome, alternatives=perhaps)
-    return replace(told, ranks=ranks, evidence=evidence, unseen=unseen)
+    return replace(told, ranks=ranks, evidence=evidence, unseen=unseen, unavailable=not_shown(case, reading.outcome))
 
 
 def _with_further(case: Case, found: Blame[Explanation], named: Finding) -> tuple[Blame[Explanation], Finding]:
@@ -255,7 +265,11 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
-        unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
+        unavailable=(
+            *note_hidden(case.job, tuple(sorted(case.hidden))),
+            *case.sources.unread(),
+            *case.job.unavailable,
+        ),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities) or None,
@@ -286,6 +300,6 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 def _no_hang(case: Case) -> Finding:
     still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
-    at_rest: Message = ["no rank waits for another (", Ranks(still), " at rest at the moment)"]
-    verdict = sentence(["no hang: ", at_rest if still else "all ranks move"])
+    moves: Message = ["the job moves, with ", Ranks(still), " at rest at the moment"]
+    verdict = sentence(["no hang: ", moves if still else "all ranks move"])
     return Finding("", verdict, "CPU time, I/O or stacks changed between two looks a second apart", "")

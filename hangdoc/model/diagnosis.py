@@ -262,6 +262,10 @@ class Diagnosis:
     """Path and name of files that the sentences call by more than the last part: ('/a/b/train.py', 'b/train.py')."""
     unseen: tuple[int, ...] = ()
     """Ranks of the job that were not seen and that nothing proves to be gone."""
+    job: str = ""
+    """Which of several jobs in one folder of dumps: where its dumps lie."""
+    others: tuple[Diagnosis, ...] = ()
+    """Those of the other jobs there, the worst first. None of them is worse than this one."""
 
     def __repr__(self) -> str:
         """One line, such as a failed assertion shows: '<Diagnosis hang HD101: Rank 1 alone calls …>'."""

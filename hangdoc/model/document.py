@@ -15,9 +15,9 @@ from hangdoc.model.kinds import ActivityKind, Confidence, Outcome, Word
 from hangdoc.model.process import Frame
 
 if sys.version_info >= (3, 12):
-    from typing import TypedDict
+    from typing import NotRequired, TypedDict
 else:  # pydantic reads no other there
-    from typing_extensions import TypedDict
+    from typing_extensions import NotRequired, TypedDict
 
 
 class Said:
@@ -203,6 +203,13 @@ class DiagnosisDocument(TypedDict):
     command: Annotated[list[str], Said("The job's command line, secrets masked; may be empty.")]
     stalled_for: Annotated[float | None, Said("Seconds without progress; 0 where nobody timed it.")]
     world_size: int | None
+    job: NotRequired[Annotated[str, Said("Where its dumps lie, in a folder with the dumps of several jobs.")]]
+    others: NotRequired[
+        Annotated[
+            list[dict[str, Any]],
+            Said("The documents of the other jobs in that folder, the worst first; none is worse than this one."),
+        ]
+    ]
 
 
 def schema() -> dict[str, Any]:
@@ -219,7 +226,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> DiagnosisDocument:
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
     cause = diagnosis.cause
-    return {
+    document: DiagnosisDocument = {
         "schema": DIAGNOSIS_SCHEMA,
         "outcome": str(diagnosis.outcome),
         "verdict": diagnosis.verdict,
@@ -249,6 +256,11 @@ def diagnosis_document(diagnosis: Diagnosis) -> DiagnosisDocument:
         "stalled_for": diagnosis.stalled_for if math.isfinite(diagnosis.stalled_for) else None,
         "world_size": diagnosis.world_size,
     }
+    if diagnosis.job:
+        document["job"] = diagnosis.job
+    if diagnosis.others:
+        document["others"] = [{**diagnosis_document(each)} for each in diagnosis.others]
+    return document
 
 
 def _activity(activity: Activity, waits_for: set[int]) -> RankDocument:

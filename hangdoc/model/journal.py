@@ -32,7 +32,8 @@ class ProcessGroup:
 @dataclass(frozen=True, slots=True)
 class Call:
     """One collective. ``sequence`` counts the group's collectives from 1, ``op_id`` its collectives and
-    point-to-point calls together. ``stack`` indexes ``Journal.stacks``: the whole stack that issued it."""
+    point-to-point calls together (0: not known). ``stack`` indexes ``Journal.stacks``: the whole stack that issued
+    it."""
 
     group: str
     sequence: int

@@ -12,8 +12,7 @@ from enum import Enum
 from functools import lru_cache
 
 from hangdoc.model.secret_names import Kind, is_flag, kind_of_name, word_set, words_of
-
-HIDDEN = "…"
+from hangdoc.model.token_forms import HIDDEN, PASSWORD_FLAGS, without_forms
 
 
 class Place(Enum):
@@ -111,61 +110,14 @@ def _is_loud(name: str) -> bool:
     return name.isupper() and "_" in name
 
 
-# --- forms -------------------------------------------------------------------------------------------------------
-
-_FORMS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"hf_[A-Za-z0-9]{20,}"
-    r"|(?P<mixed>sk-[\w\-]{16,}|(?:gsk|r8|npm|dckr_pat|shpat|lsv2_pt|sk_live|rk_live|sk_test)_[\w\-]{16,}"
-    r"|(?:nvapi|glpat|glptt|tskey|pypi|dapi|ATATT)-?[\w\-]{20,})"
-    r"|gh[opsur]_[\w]{12,}|github_pat_\w{12,}|xox[abeprs]-[\w\-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|eyJ[\w\-]{8,}\.[\w\-]{4,}(?:\.[\w\-]*)?|AIza[\w\-]{30,}|ya29\.[\w\-]{20,}|SG\.[\w\-]{16,}\.[\w\-]{16,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,})"
-)
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{1,40}-----"
-    r"(?:[A-Za-z0-9+/=]|\\[nr]|\s|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{0,100})*"
-    r"(?:-----END [A-Z0-9 ]{1,40}-----)?"
-)
-_LONG = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}={0,2}")
-_USER_IN_URL = re.compile(r"(?P<scheme>(?<![\w+.\-])[A-Za-z][\w+.\-]{0,30}://)[^/\s\"'<>]+@")
-_WEBHOOK = re.compile(r"(?P<host>\b(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[\w/\-]+")
-_LOGIN = re.compile(r"(?P<before>\blogin(?: --?[\w\-]{1,30})?[ \t]{1,4})[0-9a-f]{40}\b")
-_BEARER = re.compile(r"(?P<scheme>\b(?:[Bb]earer|BEARER|Basic)\s{1,4})(?P<value>[A-Za-z0-9+/=._~\-]{6,})")
-
-
-def _without_forms(text: str) -> str:
-    if "-----BEGIN " in text:
-        text = _PRIVATE_KEY.sub(lambda match: HIDDEN + "\n" * match[0].count("\n"), text)
-    text = _FORMS.sub(lambda match: match[0] if match["mixed"] and not _is_mixed(match["mixed"]) else HIDDEN, text)
-    if "://" in text:
-        text = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text)
-    text = _LOGIN.sub(rf"\g<before>{HIDDEN}", text)
-    text = _WEBHOOK.sub(rf"\g<host>{HIDDEN}", text)
-    text = _BEARER.sub(
-        lambda match: match["scheme"] + (HIDDEN if _is_mixed(match["value"]) else match["value"]),
-        text,
-    )
-    return _LONG.sub(lambda match: HIDDEN if _is_dense(match[0]) else match[0], text)
-
-
-def _is_mixed(text: str) -> bool:
-    return any(character.isdigit() for character in text) or not text[1:].islower()
-
-
-def _is_dense(text: str) -> bool:
-    """Random letters, and no path: more than a third are capitals and digits, and some are small letters."""
-    loud = sum(character.isupper() or character.isdigit() for character in text)
-    return len(text) > loud and any(c.isupper() for c in text) and 3 * loud > len(text)
-
-
 # --- text --------------------------------------------------------------------------------------------------------
 
 # A name, and what may come between it and its value. Where a name may end is tried at each of its characters once.
 _NAMED = re.compile(
     r"""
     (?<![\w.\-])(?P<name>[\w.\-]+)
-    (?: (?P<assigned>\\{0,3}["'\]]{0,2}[ \t]{0,4}(?:[=\-]>|:=|==|=|:(?!:))[ \t]{0,4})
+    (?: (?P<assigned>\\{0,3}(?:["'\]]|%2[27]|u0022|&quot;){0,2}[ \t]{0,4}
+                     (?:[=\-]>|:=|==|=|:(?!:)|%3[AaDd]|\\{1,3}(?:u00|x)3[AaDd]|&\#61;)[ \t]{0,4})
       | (?P<listed>\\{0,3}["'],[ \t]{0,2}(?:default[ \t]?=[ \t]?)?(?=\\{0,3}["']))
       | (?P<tagged>>)
       | (?P<spaced>[ \t]{1,4}(?:(?:is|was)[ \t]{1,4})?(?=[^\s=:])) )
@@ -176,8 +128,9 @@ _OPENING = re.compile(r"[rRbBuUfF]{0,2}(?P<mark>(?:\\{1,3})?(?:\"\"\"|'''|[\"'`]
 _BARE_VALUE = re.compile(r"\S+")
 _CLOSERS = {"[": "]", "(": ")", "{": "}"}
 _WHOLE_LINES = ("authorization", "cookie", "cookies", "passphrase")
-_MAY_HOLD_A_NAME = re.compile(r"pass|pw|secret|cred|auth|cookie|dsn|jwt|token|bearer|key|sig", re.IGNORECASE)
+_STEMS = ("pass", "pw", "secret", "cred", "auth", "cookie", "dsn", "jwt", "token", "bearer", "key", "sig", "sess")
 _ATTACHED = re.compile(r"(?<!\S)(?P<option>-p)(?P<value>[^\s=\-]\S*)")
+_TAKES_PASSWORD = re.compile(rf"(?<![\w\-])(?:{'|'.join(sorted(PASSWORD_FLAGS))})(?![\w\-])")
 _ASK_PASSWORDS = re.compile(r"(?<![\w\-])(?:mysql\w*|mariadb[\w\-]*|sshpass)(?![\w\-])")
 
 
@@ -192,9 +145,12 @@ def _mask_short(text: str) -> str:
 
 
 def _mask(text: str) -> str:
-    shown = _without_forms(text)
-    if _MAY_HOLD_A_NAME.search(shown):
+    shown = without_forms(text)
+    small = shown.lower()
+    if any(map(small.__contains__, _STEMS)):
         shown = "".join(_without_named(shown))
+    if "-" in shown and _TAKES_PASSWORD.search(shown):
+        shown = "\n".join(map(_without_flagged, shown.split("\n")))
     if "-p" in shown:
         shown = "\n".join(map(_without_attached, shown.split("\n")))
     return shown
@@ -313,6 +269,24 @@ def _without_attached(line: str) -> str:
     )
 
 
+def _without_flagged(line: str) -> str:
+    """``ldapsearch -w X`` hides X: programs that take the word after a short option as a password."""
+    for program in _TAKES_PASSWORD.finditer(line):
+        flags = PASSWORD_FLAGS[program[0]]
+        line = line[: program.end()] + _flagged(flags).sub(rf"\g<before>{HIDDEN}", line[program.end() :])
+        break  # the options of one command
+    return line
+
+
+@lru_cache(64)
+def _flagged(flags: tuple[str, ...]) -> re.Pattern[str]:
+    some = "|".join(map(re.escape, flags))
+    return re.compile(
+        rf"(?P<before>(?<![\w\-])(?:{some})[\"']?,?(?:[ \t]{{1,4}}|=|(?<=-[Pw])(?=\w))[\"']?)"
+        r"(?![\d\-]+(?!\S))[^\s\"'\-][^\s\"']*"
+    )
+
+
 def _is_password(value: str) -> bool:
     """Letters and digits mixed: no port, no word, no ``name=value``."""
     return (
@@ -333,13 +307,6 @@ _VERSION = re.compile(r"[a-z]{1,12}\d{1,3}(?:\.\d{1,3}){1,3}")
 _OPTION = re.compile(r"(?P<name>-{1,2}[\w.\-]+)(?P<between>[=:])(?P<value>.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?P<name>[+~]{0,2}[\w.\-/@]+?)(?P<between>[=:])(?P<value>.+)", re.DOTALL)
 _MULTIPROCESSING = re.compile(r"from \w*\.?multiprocessing[\w.]* import ")
-_PASSWORD_FLAGS = {
-    "sshpass": ("-p",),
-    "login": ("-p",),
-    "redis-cli": ("-a",),
-    "mysql": ("-p",),
-    "openssl": ("-k", "-passin", "-passout"),
-}
 _USER_FLAGS = ("-u", "--user", "--proxy-user", "--userpass")
 
 
@@ -348,13 +315,17 @@ def mask_words(words: Iterable[str]) -> tuple[str, ...]:
     shown: list[str] = []
     follows: Callable[[str], str] | None = None
     flags: tuple[str, ...] = ()
-    asks = False
+    asks = curl = False
     for word in words:
-        masked = follows(word) if follows is not None else _word(word, asks)
+        if curl and follows is None and re.match(r"-u\w", word):
+            masked = f"-u{_user_and_password(word[2:])}"
+        else:
+            masked = follows(word) if follows is not None else _word(word, asks)
         shown.append(masked)
         program = word.rpartition("/")[2]
-        flags += _PASSWORD_FLAGS.get(program, ())
+        flags += PASSWORD_FLAGS.get(program, ())
         asks = asks or _ASK_PASSWORDS.fullmatch(program) is not None
+        curl = curl or program == "curl"
         follows = _what_follows(word, flags)
     return tuple(shown)
 
@@ -393,6 +364,8 @@ def _word(word: str, asks: bool) -> str:
     match = _OPTION.fullmatch(word) or _ASSIGNMENT.fullmatch(word)
     if match is not None:
         name = match["name"]
+        if name in _USER_FLAGS:
+            return f"{name}{match['between']}{_user_and_password(match['value'])}"
         kind = kind_of_name(name)
         place = Place.OPTION if name.startswith("-") else Place.VARIABLE if _is_loud(name) else Place.TEXT
         if kind is not None and _is_secret(kind, match["value"], place, assigned=match["between"] == "="):

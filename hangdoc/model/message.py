@@ -7,7 +7,7 @@ Example: ``Sentence([Does((0, 1), "waits", "wait"), " at ", Place("/job/train.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 
@@ -129,6 +129,19 @@ def sentence(*clauses: Message) -> Sentence:
 def joined(*parts: Message, between: str = "; ") -> Joined:
     """'rank 2 is stopped; ranks 0 and 1 wait in barrier', as a part of something longer."""
     return Joined(parts, between)
+
+
+def without(message: Message, part: str) -> Message:
+    """The message, where ``part`` is left out wherever it stands."""
+    if isinstance(message, str):
+        return "" if message == part else message
+    if isinstance(message, Joined):
+        return Joined([without(each, part) for each in message.parts], message.between)
+    if isinstance(message, Sentence):
+        return Sentence([without(each, part) for each in message.clauses], message.end)
+    if isinstance(message, States):
+        return replace(message, each=tuple(replace(each, rest=without(each.rest, part)) for each in message.each))
+    return [without(each, part) for each in message] if isinstance(message, Sequence) else message
 
 
 def conditions_in(message: Message) -> Iterator[Condition]:

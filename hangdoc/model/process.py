@@ -166,7 +166,8 @@ class ProcessExit:
     exception: str | None = None
     """Type name of the uncaught exception, where the probe saw one."""
     stack: Stack = ()
-    """Where the exception was raised, innermost first."""
+    """Where the exception was raised, innermost first. Without one: where the thread was whose signal ended the
+    process, or the main thread if that one ran no Python; () where nothing has seen it."""
     message: str = ""
     """The exception's own text."""
     raised_from: tuple[Raised, ...] = ()

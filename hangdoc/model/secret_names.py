@@ -102,8 +102,8 @@ def _kind(name: str) -> Kind | None:
     if not words or words[-1] in _ABOUT_IT:
         return None
     last, owner = words[-1], words[-2] if len(words) > 1 else ""
-    if words == ["pwd"]:
-        return Kind.BRIEF  # a password, or the working directory
+    if words == ["pwd"] or last.endswith(("sessid", "sessionid")) or words[-2:] == ["gitlab", "session"]:
+        return Kind.BRIEF  # pwd: a password, or the working directory
     if any(word in _SURE for word in words) or last.endswith(_SURE_ENDINGS):
         return Kind.SURE
     if (last == "signature" and owner == "amz") or (last, owner) == ("sig", ""):

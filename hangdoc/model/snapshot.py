@@ -27,6 +27,8 @@ class Unavailable:
 
 NO_PROBE = "there is no probe in this process"
 """Why a rank's journal is missing that nobody started under ``watch``: its past is there, and was not asked for."""
+DUMPS = "dumps"
+"""What a note is of that says what the dumps of a job leave out, and which setting would show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ class JobSnapshot:
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
     schema: str = SNAPSHOT_SCHEMA
+    others: tuple[JobSnapshot, ...] = ()
+    """Other jobs whose dumps lie in the same folder, the newest first; ``run_id`` says where each of them lies."""
 
     @property
     def launchers(self) -> tuple[tuple[str, Process], ...]:

@@ -62,7 +62,8 @@ class Writer:
                 return "".join(self.write(part) for part in message)
 
     def _joined(self, parts: Iterable[Message], between: str) -> str:
-        return between.join(said for part in parts if (said := self.write(part)))
+        # What is said twice is said once: never "A or A".
+        return between.join(dict.fromkeys(said for part in parts if (said := self.write(part))))
 
     def _place(self, place: Place) -> str:
         line = f"{self.names.short(place.file)}:{place.line}"

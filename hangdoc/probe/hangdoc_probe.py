@@ -44,6 +44,7 @@ class State:
         self.store_calls = 0
         self.store_waits = {}
         self.groups = {}  # name -> (global ranks in group order, description, backend, packed stack)
+        self.backends = {}  # as asked for -> the names of the backends; None: this torch has one recorder for all
         self.first_store = None
         self.listener = None
         self.clients = {}
@@ -52,6 +53,7 @@ class State:
         self.answering = allocate_lock()
         self.phases = None  # hangdoc_probe_phases.Phases, where the watch asks for them
         self.lines = None  # hangdoc_probe_lines.Lines, unless the watch does without
+        self.faults = None  # hangdoc_probe_faults.Faults
 
 
 STATE = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import sys
@@ -154,41 +153,6 @@ def _groups(state, stacks):
 
 def _group_row(name, members, description, backend, stack):
     return [_text(name), [_whole(rank) for rank in members], _text(description), _text(str(backend)), stack]
-
-
-# The flight recorder
-
-
-class _NoInductor:
-    """In the place of ``torch._inductor`` while c10d symbolizes its stacks.
-
-    Its symbolizer calls ``hasattr(torch, "_inductor")``, which imports 800 modules (one second) if the job has
-    never used the compiler (torch 2.13.0). Other threads get the real module meanwhile.
-    """
-
-    def __init__(self):
-        object.__setattr__(self, "asker", get_ident())
-
-    def __getattr__(self, name):
-        if get_ident() == object.__getattribute__(self, "asker"):
-            raise AttributeError(name)
-        import importlib
-
-        return getattr(importlib.import_module("torch._inductor"), name)
-
-
-@contextlib.contextmanager
-def no_inductor():
-    """Keep c10d's symbolizer from importing the compiler."""
-    names = sys.modules["torch"].__dict__
-    stand_in = None
-    if "_inductor" not in names:
-        stand_in = names["_inductor"] = _NoInductor()
-    try:
-        yield
-    finally:
-        if stand_in is not None and names.get("_inductor") is stand_in:
-            del names["_inductor"]
 
 
 # Values and places

@@ -252,11 +252,13 @@ def _issued(group, op, peer, tag, frame):
         state = hangdoc_probe.STATE
         if state is None:
             return None
-        # gloo numbers collectives and point-to-point calls together and counts up in the call.
+        name, op_id = "", -1
         try:
-            name, op_id = group.group_name, group._get_sequence_number_for_group() + 1
+            name = group.group_name
+            # gloo numbers collectives and point-to-point calls together and counts up in the call.
+            op_id = group._get_sequence_number_for_group() + 1
         except Exception:  # a backend without numbers or names
-            name, op_id = "", -1
+            pass
         entry = [op, name, op_id, peer, tag, pack_stack(frame), time.time_ns(), get_ident(), False, None]
         state.ring.append(entry)
         state.point_to_points += 1

@@ -15,6 +15,7 @@ MODULES = (
     "hangdoc_probe_traces",
     "hangdoc_probe_typed",
     "hangdoc_probe_details",
+    "hangdoc_probe_recorders",
     "hangdoc_probe_serve",
 )
 ANSWER, FAILURE = "answer", "failure"
@@ -54,7 +55,7 @@ def _load(name, folder, home):
     return module
 
 
-def _answer(probe, _tasks, _traces, _typed, _details, serve, variables):
+def _answer(probe, _tasks, _traces, _typed, _details, _recorders, serve, variables):
     state = probe.State("")
     state.pid = os.getpid()
     state.rank, state.world_size = _number("RANK"), _number("WORLD_SIZE")

@@ -26,6 +26,7 @@ from _thread import start_new_thread
 
 import hangdoc_probe
 import hangdoc_probe_details
+from hangdoc_probe_recorders import c10d, no_inductor, recorded
 
 PROTOCOL = 1
 LONGEST_PATH = 107  # bytes of a unix socket's path (unix(7)), without the final zero
@@ -58,6 +59,7 @@ def start(state):
     _introduce(state)
     state.allow = _permission(state.folder)
     state.allow()
+    _catch_faults(state)
     os.register_at_fork(after_in_child=lambda: _forget(state))
     atexit.register(_at_exit, state)
     _at_exit_of_multiprocessing(state)
@@ -70,6 +72,15 @@ def _introduce(state):
         with open(os.path.join(state.folder, f"{state.pid}.rank"), "wb", opener=_private) as file:
             file.write(_framed(_who(state), []))
     except OSError:  # a full disk
+        return
+
+
+def _catch_faults(state):
+    try:
+        import hangdoc_probe_faults
+
+        hangdoc_probe_faults.start(state)
+    except Exception:  # a full disk, a system without /proc
         return
 
 
@@ -98,6 +109,9 @@ def _forget(state):
         if state.phases is not None:  # torch's functions, as they are hooked, fill these
             state.phases.forget()
             fresh.phases = state.phases
+        if state.faults is not None:
+            state.faults.in_child()
+            fresh.faults = state.faults
         state.allow()
     except Exception:  # never into the user's fork
         hangdoc_probe.STATE = None
@@ -127,6 +141,8 @@ def _serve(state):
             collecting = gc.isenabled()
             gc.disable()
             try:
+                if state.faults is not None:
+                    state.faults.look_after()
                 if _inode(state.listener.fileno()) != identity:
                     return  # the job closed all its descriptors; the number may be someone else's by now
                 busy = _attend_all(state, poll, events)
@@ -232,7 +248,7 @@ def _details(state, attributes=True, recorder=True, newest=None):
     header["meets_at"] = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ}
     parts = []
     if recorder:
-        with hangdoc_probe_details.no_inductor():
+        with no_inductor():
             parts = recorded(state, "_dump_%s_trace", True, True, False)
     return header, parts
 
@@ -245,27 +261,6 @@ def _framed(header, parts):
 
 
 # The contents of an answer
-
-
-def _c10d():
-    import torch
-
-    return torch._C._distributed_c10d
-
-
-def recorded(state, function, *arguments):
-    """The dumps of c10d's recorders, one part each: the common one (gloo), then nccl's own where it is in use.
-
-    Their functions have the same names but for one word (torch 2.8 to 2.13; read, not run, for nccl).
-    """
-    parts = []
-    for word in ("fr", "nccl"):
-        try:
-            if word == "fr" or any("nccl" in backend for _, _, backend, _ in list(state.groups.values())):
-                parts.append(getattr(_c10d(), function % word)(*arguments))
-        except Exception:  # a torch without this recorder
-            continue
-    return parts
 
 
 def _who(state):
@@ -285,7 +280,7 @@ def counters(state):
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     default = world.default_pg
     if default is not None:
-        group = _c10d().ProcessGroup  # not through a subclass of the user's
+        group = c10d().ProcessGroup  # not through a subclass of the user's
         state.rank, state.world_size = group.rank(default), group.size(default)
     return {
         **_who(state),

@@ -89,16 +89,21 @@ def _activities(diagnosis: Diagnosis, paths: FileNames, *, now: str = "", most: 
     rest = len(found) == 2 and found[0].guilty and not found[1].guilty and len(found[1].ranks) > 1
     for index, each in enumerate(found[:most]):
         label = now + ("others" if rest and index else label_ranks(each.ranks))
-        yield Row(label, tuple(_doing(each, paths)), "bold red" if each.guilty else "", aligned=True)
+        yield Row(label, tuple(_doing(each, diagnosis, paths)), "bold red" if each.guilty else "", aligned=True)
     if len(found) > most:
         yield Row("", (Piece(f"… and {len(found) - most} more behaviors"),))
 
 
-def _doing(behavior: _Behavior, paths: FileNames) -> Iterator[Piece]:
+def _is_said(label: str, diagnosis: Diagnosis) -> bool:
+    """True if the sentences above the rows name what a library does: once is enough."""
+    return label in diagnosis.verdict or label.casefold() in diagnosis.why.casefold()
+
+
+def _doing(behavior: _Behavior, diagnosis: Diagnosis, paths: FileNames) -> Iterator[Piece]:
     activity = behavior.first
     yield _place(activity.where, paths)
     yield Piece(activity.text, "bold")
-    if activity.landmark and activity.landmark not in activity.text:
+    if activity.landmark and activity.landmark not in activity.text and not _is_said(activity.landmark, diagnosis):
         yield Piece(f"({activity.landmark})")
     if behavior.waits_for and not behavior.guilty:
         yield Piece(f"waits for {name_ranks(behavior.waits_for)}")
@@ -209,5 +214,5 @@ def _called(side: Side, diagnosis: Diagnosis, *, together: bool) -> Iterator[Pie
     yield Piece(f"{side.op}  {group}" if together and group else side.op, "bold")
     if group and not together:
         yield Piece(group)
-    if side.note:
+    if side.note and not _is_said(side.note, diagnosis):
         yield Piece(f"({side.note})")

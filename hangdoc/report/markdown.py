@@ -11,16 +11,27 @@ from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
 from hangdoc.report.code import lay_out as lay_out_code
 from hangdoc.report.layout import Layout, Row
 from hangdoc.report.reason_rows import evidence_rows, reason_rows
-from hangdoc.report.terminal import headline
+from hangdoc.report.terminal import headline, jobs_in_words
 
 _CODE_SPAN = re.compile(r"(`[^`]*`)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
+_AUTOLINK = re.compile(
+    r"(?i)(?<![a-z0-9])(?:(?P<scheme>https?|ftp|mailto|xmpp)(?P<colon>:)|(?P<www>www)(?P<dot>\\?\.))"
+)
+"""What GitHub makes a link of without being asked (GitHub Flavored Markdown, 6.9)."""
 _WIDTH = 120
 """Columns of the code; a browser scrolls what is wider."""
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The report in GitHub's Markdown. Text that comes from the job is escaped; the code is in a fenced block."""
+    """The report in GitHub's Markdown; of several jobs in a folder of dumps one after the other. Text that comes from
+    the job is escaped; the code is in a fenced block."""
+    said = jobs_in_words(diagnosis)
+    parts = [f"{_prose(said)}\n"] if said else []
+    return "\n".join([*parts, *map(_report, (diagnosis, *diagnosis.others))])
+
+
+def _report(diagnosis: Diagnosis) -> str:
     names = FileNames(diagnosis)
     title, facts = headline(diagnosis)
     parts = [f"### {_prose(title)}", _prose(" · ".join(facts)), f"**{_prose(diagnosis.verdict)}**"]
@@ -72,12 +83,17 @@ def _cell(text: str) -> str:
 def _prose(text: str) -> str:
     r"""``text`` on one line, without Markdown or HTML of its own; code spans stay. Example: '<b>' → '\<b\>'.
 
-    An empty comment behind '@' keeps GitHub from telling a user of that name.
+    An empty comment behind '@' keeps GitHub from telling a user of that name, and one within 'http://' and 'www.' from
+    making a link of the job's.
     """
     parts = _CODE_SPAN.split(harmless(text))
     return "".join(
         part.replace("|", "\\|")
         if _CODE_SPAN.fullmatch(part)
-        else _SPECIAL.sub(r"\\\1", part).replace("@", "@<!-- -->")
+        else _AUTOLINK.sub(_unlinked, _SPECIAL.sub(r"\\\1", part)).replace("@", "@<!-- -->")
         for part in parts
     )
+
+
+def _unlinked(match: re.Match[str]) -> str:
+    return f"{match['scheme'] or match['www']}<!-- -->{match['colon'] or match['dot']}"

@@ -14,7 +14,7 @@ from hangdoc.report.behavior_rows import MAX_ROWS, FileNames, behavior_rows, pro
 from hangdoc.report.code import lay_out as lay_out_code
 from hangdoc.report.github import inert
 from hangdoc.report.layout import Layout, Piece, Row
-from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, folds, next_row, reason_rows
+from hangdoc.report.reason_rows import confidence_row, evidence_rows, folds, next_row, reason_rows
 
 COLORS = ("auto", "always", "never")
 _MOST_BEHAVIORS = 200
@@ -38,16 +38,38 @@ def render(
     host: str = "",
     verbose: bool = False,
 ) -> str:
-    """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
+    """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline; of several jobs in a folder
+    of dumps one after the other.
 
     ``unicode`` False gives pure ASCII. Text that comes from the job is escaped and never interpreted. ``host``: this
     machine's name, where places may link to their files. ``verbose``: with all evidence and stacks.
     """
+    parts = [
+        _report(each, width=max(40, min(200, width)), color=color, unicode=unicode, host=host, verbose=verbose)
+        for each in (diagnosis, *diagnosis.others)
+    ]
+    if diagnosis.others:
+        layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+        layout.header([Piece(jobs_in_words(diagnosis))], [])
+        parts.insert(0, layout.finish())
+    return "\n".join(parts)
+
+
+def jobs_in_words(diagnosis: Diagnosis) -> str:
+    """'2 jobs left dumps here, the worst first: replica_1 hang, replica_0 healthy.'; '' where there is one."""
+    if not diagnosis.others:
+        return ""
+    each = ", ".join(f"{one.job} {one.outcome}" for one in (diagnosis, *diagnosis.others))
+    return f"{1 + len(diagnosis.others)} jobs left dumps here, the worst first: {each}."
+
+
+def _report(diagnosis: Diagnosis, *, width: int, color: bool, unicode: bool, host: str, verbose: bool) -> str:
+    """The report on one job."""
     seen_here = host if any(activity.host == host for activity in diagnosis.ranks) else ""
-    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode, host=seen_here)
+    layout = Layout(width=width, color=color, unicode=unicode, host=seen_here)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
-    if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
+    if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks) and not verbose:
         # The job works: one line is enough.
         stalled = [f"no progress for {name_duration(diagnosis.stalled_for)}"] if diagnosis.stalled_for > 0 else []
         layout.header(title, [*stalled, *_job(diagnosis)])
@@ -101,14 +123,17 @@ def render_for(
 
 
 def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unicode: bool = True) -> str:
-    """The answer alone, for somebody who has seen the report scroll by: outcome, verdict and fix."""
+    """The answer alone, for somebody who has seen the report scroll by: verdict, code, why, fix and how sure."""
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style)), _job(diagnosis))
     layout.gap()
     layout.paragraph(diagnosis.verdict, "bold")
+    lay_out_code(layout, diagnosis.code, FileNames(diagnosis))
     layout.gap()
-    layout.rows([*fix_row(diagnosis), *confidence_row(diagnosis), *next_row(diagnosis)])
+    layout.rows(reason_rows(diagnosis))
+    layout.gap()
+    layout.rows([*confidence_row(diagnosis), *next_row(diagnosis)])
     return layout.finish()
 
 
@@ -192,6 +217,8 @@ def _terminal(stream: TextIO) -> tuple[bool, int]:
 
 
 def _job(diagnosis: Diagnosis, *, with_stall: bool = False) -> Iterator[str]:
+    if diagnosis.job:
+        yield diagnosis.job
     size = diagnosis.world_size or len(diagnosis.ranks)
     if size:
         yield f"{size} rank{'s' if size != 1 else ''}"

@@ -84,7 +84,7 @@ class Listener(Protocol):
         """The job was ended as asked; ``survivors`` could not be."""
 
     def on_given_up(self) -> None:
-        """The user has ended the job that was found hung."""
+        """The job that was found hung has ended: by its user, or by another host's word."""
 
     def on_restart(self, end: RankToEnd, *, here: bool) -> None:
         """A rank is ended so that the launcher starts all anew; ``here``: by this watch."""

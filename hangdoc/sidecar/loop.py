@@ -246,8 +246,11 @@ class Watcher:
         return True
 
     def _tell_the_end(self) -> None:
-        if not self._roster.members() or self._judged_elsewhere:
-            return  # of a hang that ended it, the verdict has been told
+        if self._judged_elsewhere:
+            self._listener.on_given_up()  # the hang ended it
+            return
+        if not self._roster.members():
+            return
         if self._restarts.under_way:
             self._listener.on_no_restart("the command ended instead of starting new ranks")
             return

@@ -16,6 +16,7 @@ from pathlib import Path
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
+from hangdoc.capture.read.fault_stacks import read_fault
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, read_bye, read_introduction
 from hangdoc.model.journal import Journal
 from hangdoc.model.launch import number
@@ -23,7 +24,9 @@ from hangdoc.model.process import Process, ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.sidecar.command import Run
 
-_HEARING_SECONDS = 0.5
+_HEARING_SECONDS = 1.5
+"""An answer takes 0.05 s, and 0.5 s on a machine with ten times as much to do as it can (measured); one that its
+launcher ends meanwhile closes the connection."""
 _MOST_ASKED_AT_ONCE = 16
 
 
@@ -179,11 +182,16 @@ class Roster:
 
     def hear_survivors(self) -> None:
         """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
-        living = [m for m in self.members().values() if m.process.pid not in self._exits and m.target.socket]
+        members = [m for m in self.members().values() if m.process.pid not in self._exits]
+        # A rank may have begun to answer since the last search for sockets.
+        paths = {m.process.pid: m.target.socket or self._note_of(m, "sock") for m in members}
+        living = [(pid, path) for pid, path in paths.items() if path.exists()]
         if not living or not any(ended.status != 0 for ended in self._exits.values()):
             return
         with ThreadPoolExecutor(min(len(living), _MOST_ASKED_AT_ONCE), thread_name_prefix="survivors") as pool:
-            self._heard.update({pid: bye for pid, bye in pool.map(_hear, living) if bye is not None})
+            self._heard.update(
+                {pid: bye for pid, bye in pool.map(_hear, *zip(*living, strict=True)) if bye is not None}
+            )
 
     def wait_for_exits(self, seconds: float) -> None:
         """Wait until all ranks ended, at most ``seconds``."""
@@ -224,6 +232,8 @@ class Roster:
             bye = self._last_words(member, history=False)
             if bye is not None:
                 ended = replace(bye.of(ended), at=min(ended.at, bye.at), leaving=True)
+            elif ended.signal is not None:
+                ended = replace(ended, stack=read_fault(self._note_of(member, "fault"), ended.signal))
             found[rank] = ended
         return found
 
@@ -246,7 +256,10 @@ class Roster:
         self._watch.close()
 
     def _last_words(self, member: Member, *, history: bool = True) -> ProbeBye | None:
-        return read_bye(self._run.socket_folder / f"{member.process.pid}.bye", history=history)
+        return read_bye(self._note_of(member, "bye"), history=history)
+
+    def _note_of(self, member: Member, kind: str) -> Path:
+        return self._run.socket_folder / f"{member.process.pid}.{kind}"
 
 
 def _round(target: RankTarget) -> tuple[str | None, ...]:
@@ -267,14 +280,13 @@ def _describe(pid: int, role: str) -> Process:
     return Process(pid, entry.ppid, role, entry.comm, procfs.argv(pid), procfs.start_time(entry))
 
 
-def _hear(member: Member) -> tuple[int, ProbeBye | None]:
-    assert member.target.socket is not None
-    client = ProbeClient(member.target.socket, member.process.pid)
+def _hear(pid: int, path: Path) -> tuple[int, ProbeBye | None]:
+    client = ProbeClient(path, pid)
     try:
         said = client.details(_HEARING_SECONDS, attributes=False)
     finally:
         client.close()
-    return member.process.pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
+    return pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
 
 
 def _modified(path: Path) -> float | None:

@@ -29,6 +29,7 @@ class _Rank:
     """One rank's dump as it grows."""
 
     mesh = False
+    ahead = 0.0
     waiting = False
     """Are messages passed by dist.send and dist.recv, which wait for them?"""
 
@@ -68,7 +69,7 @@ class _Rank:
             me, peer = members.index(self.rank), members.index(int(word["peer"]))
             op = f"{op} {me}{'->' if op == 'send' else '<-'}{peer}"
         line = int(word["line"] or 10 + 10 * sorted(set(_LINES)).index(word["op"]) if word["op"] in _LINES else 5)
-        created = BEGAN * 10**9 + at * 10**8 + self.rank * 10**6
+        created = BEGAN * 10**9 + at * 10**8 + self.rank * 10**6 + int(self.ahead * 1e9)
         number = list(self.groups).index(group)
         torch = {"name": word["op"], "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 2000}
         above = [torch] if self.waiting and word["peer"] else []
@@ -109,14 +110,16 @@ def folder(
     only_active: bool = False,
     waiting: bool = False,
     mesh: bool = False,
+    ahead: dict[int, float] | None = None,
 ) -> Path:
     """A dump for each rank. ``after``: seconds from the first call to the dump; ``size``: of the default group;
     ``old``: a batch takes a number of the collectives, as until torch 2.5; ``waiting``: messages are passed by calls
-    that wait for them; ``mesh``: groups 'dp0' and 'dp1' are both described as 'dp'."""
+    that wait for them; ``mesh``: groups 'dp0' and 'dp1' are both described as 'dp'; ``ahead``: by how many seconds the
+    clock of a rank's host is."""
     members = {"default": list(range(size or len(ranks))), **(groups or {})}
     for rank, words in ranks.items():
         dump = _Rank(rank, members, frames=frames, timeout=timeout, old=old)
-        dump.waiting, dump.mesh = waiting, mesh
+        dump.waiting, dump.mesh, dump.ahead = waiting, mesh, (ahead or {}).get(rank, 0.0)
         for word in words.split():
             dump.add(word)
         entries = [e for e in dump.entries if e["state"] != "completed"] if only_active else dump.entries

@@ -434,7 +434,7 @@ def test_with_the_probe_the_output_is_the_same(start: Start, free_port: int) -> 
     job = start(sys.executable, PROBED, "raises", env=own)
     assert job.end() == 0
     assert job.text() == "end\n"
-    assert sorted(path.suffix for path in job.folder.iterdir()) == [".bye", ".rank", ".sock"]
+    assert sorted(path.suffix for path in job.folder.iterdir()) == [".bye", ".fault", ".rank", ".sock"]
 
 
 def test_a_folder_that_others_can_enter_is_refused(start: Start, free_port: int) -> None:

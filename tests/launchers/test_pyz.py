@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pythons import found
 
 from hangdoc.model.codec import snapshot_from_bytes
 
@@ -20,15 +20,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "hangdoc" / "guide" / "hosts.md"
 PYTHONS = ("3.10", "3.11", "3.13")
 """The oldest that hangdoc runs on, and two that hosts and images of today have."""
-
-
-def found(version: str) -> str:
-    """A Python of that version: the system's, one in the path, or one of pyenv's; '' if there is none."""
-    on_path = shutil.which(f"python{version}", path=f"/usr/bin:/usr/local/bin:{os.environ.get('PATH', '')}")
-    if on_path and "/shims/" not in on_path:
-        return os.path.realpath(on_path)
-    folder = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    return next((str(path) for path in sorted(folder.glob(f"{version}.*/bin/python{version}"))), "")
 
 
 @pytest.fixture(scope="module")

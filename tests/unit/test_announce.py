@@ -43,6 +43,21 @@ def test_below_the_tracebacks_of_an_interrupted_job_the_verdict_stands_again(
     assert capsys.readouterr().err == told
 
 
+def test_a_failure_that_was_told_while_the_launcher_ran_stands_below_its_traceback_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed = load_snapshot(case("feeder_crash"))
+    announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
+    assert announcer.on_stall(crashed, 1) == "crashed"
+    capsys.readouterr()
+    announcer.on_end(crashed)
+    again = capsys.readouterr().err
+    assert "hangdoc ✖ crashed" in again
+    assert [label for label in ("  why  ", "  fix  ", "  sure?  ", "│") if label not in again] == []
+    assert again.endswith(f"hangdoc: show it again: hangdoc diagnose {tmp_path}/run/end.hangdoc\n")
+    announcer.close()
+
+
 def test_what_another_host_says_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
     announcer.on_verdict(Conclusion("hang", "Rank \x1b[2J3\nhangdoc: fine", "/x\x1b]0;y\x07"), "host\x1b[1m\n", 2)

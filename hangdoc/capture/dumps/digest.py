@@ -38,7 +38,7 @@ _OF_EACH = {
 """Keys whose values differ from call to call; whatever else an entry has is its shape."""
 _OF_A_RANK = ("process_group", "pg_id", "thread_id")
 """Keys whose values are a rank's own: groups and threads are numbered as they appear instead."""
-_OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)\d+$")
+_OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)(?:\d+|\?)$")
 
 
 class NoDumpError(ValueError):

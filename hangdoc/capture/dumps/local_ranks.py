@@ -39,7 +39,8 @@ def with_ranks_in_job(members: list[Member]) -> Told:
     size = max((len(group.members) for member in members for group in member.dump.groups), default=0)
     each = 1 + max((member.number for ranks in hosts.values() for member in ranks), default=0)
     count = -(-size // each)
-    if not 1 < len(hosts) <= count or not _are_of_hosts(hosts):
+    dumps = sum(map(len, hosts.values()))  # of replicas there are more than their job has ranks
+    if not 1 < len(hosts) <= count or dumps > size or not _are_of_hosts(hosts):
         return Told(members, [])
     sets: dict[int, frozenset[int]] = {}
     open_ = {
@@ -71,13 +72,14 @@ def _hosts(members: list[Member]) -> dict[str, list[Member]]:
 
     folders = of(folder)
     unique = all(max(Counter(m.number for m in ranks).values()) == 1 for ranks in folders.values())
-    return folders if len(folders) > 1 and unique else of(_without_number)
+    return (
+        folders if len(folders) > 1 and unique else of(lambda member: without_number(member.file.path, member.number))
+    )
 
 
-def _without_number(member: Member) -> str:
+def without_number(path: str, number: int) -> str:
     """The path without the number that is taken for the rank: trace_hostb_3 → trace_hostb_."""
-    path = member.file.path
-    found = [m for m in _NUMBER.finditer(path) if int(m[0]) == member.number]
+    found = [m for m in _NUMBER.finditer(path) if int(m[0]) == number]
     return f"{path[: found[-1].start()]}{path[found[-1].end() :]}" if found else path
 
 

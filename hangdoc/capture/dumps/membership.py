@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 from hangdoc.capture.dumps.find_files import DumpFile
@@ -62,36 +61,10 @@ def possible_ranks(dump: Dump, sets: dict[int, _Lists]) -> _Lists:
     return possible
 
 
-def one_of_each_rank(members: list[Member]) -> tuple[list[Member], list[Member]]:
-    """(one dump of each rank, the others), of the dumps of one time.
-
-    Where a rank is there twice (the replicas of a job that have ranks of their own), one folder is chosen, the newest.
-    """
-    taken: dict[int, Member] = {}
-    twice: list[Member] = []
-    by_series: dict[str, list[Member]] = defaultdict(list)
-    for member in members:
-        by_series[member.file.series].append(member)
-    for series in sorted(by_series.values(), key=_newest, reverse=True):
-        clash = any(member.rank in taken for member in series)
-        for member in sorted(series, key=lambda one: (-_end(one), one.file.path)):
-            if clash or member.rank in taken:
-                twice.append(member)
-            else:
-                taken[member.rank] = member
-    return [taken[rank] for rank in sorted(taken)], twice
-
-
 def _was_written_after(member: Member, moment: int) -> bool:
     """True if the file was written by the job itself, and after that time (Unix ns)."""
     written = int(member.file.written * 1e9)
-    return moment < written < _end(member) + _LONGEST_WAIT_NS
-
-
-def _newest(series: list[Member]) -> tuple[bool, int, int]:
-    """A rank may have dumps of two backends: the one that names the members of its groups says more (NCCL's, not
-    gloo's)."""
-    return any(group.members for group in series[0].dump.groups), max(map(_end, series)), len(series)
+    return moment < written < end_of(member) + _LONGEST_WAIT_NS
 
 
 # One branch for each sign that two dumps are of different runs.
@@ -109,14 +82,14 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
     apart: list[Member] = []
     ranks: set[int] = set()
     begun, written, remembered = 0, 0.0, True
-    for member in sorted(members, key=lambda one: (bool(one.dump.first_ns), _end(one)), reverse=True):
-        if found and _end(member) + _SLACK_NS < begun:
+    for member in sorted(members, key=lambda one: (bool(one.dump.first_ns), end_of(one)), reverse=True):
+        if found and end_of(member) + _SLACK_NS < begun:
             old = member.file.written + _SLACK_NS / 1e9 < written
             if member.rank in ranks:
                 earlier.append(member)
                 continue
             if (remembered or old) and not _was_written_after(member, begun):
-                if _end(member) + _CLOCKS_NS < begun or not _can_be_of_one_run(member, found):
+                if end_of(member) + _CLOCKS_NS < begun or not can_be_of_one_run(member, found):
                     earlier.append(member)
                 else:
                     apart.append(member)
@@ -167,7 +140,7 @@ def _with_hosts_apart(
     return found, earlier
 
 
-def _can_be_of_one_run(member: Member, others: list[Member]) -> bool:
+def can_be_of_one_run(member: Member, others: list[Member]) -> bool:
     """False if the rank completed a call that needs all ranks of a group and that another had not issued in the end, or
     the other way round.
 
@@ -200,5 +173,6 @@ def _begin(member: Member) -> int:
     return member.dump.first_ns or int(member.file.written * 1e9)
 
 
-def _end(member: Member) -> int:
+def end_of(member: Member) -> int:
+    """When its last call was issued or seen to end, or else its file written, in Unix ns."""
     return member.dump.latest_ns or int(member.file.written * 1e9)

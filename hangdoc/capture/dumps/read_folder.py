@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 from hangdoc.capture.dumps.find_files import DumpFile, find_files, open_file
 from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
-from hangdoc.capture.dumps.local_ranks import Told, with_ranks_in_job
-from hangdoc.capture.dumps.membership import Member, member_of, newest_run, one_of_each_rank
+from hangdoc.capture.dumps.jobs import DumpedJob, jobs_in, names_of
+from hangdoc.capture.dumps.local_ranks import Told
+from hangdoc.capture.dumps.membership import Member, member_of
 from hangdoc.capture.dumps.workers import read_all
 from hangdoc.capture.read.recorder_groups import MOST_RANKS
 from hangdoc.model.journal import Journal
-from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.snapshot import DUMPS, Unavailable
 from hangdoc.model.wording import name_ranks
 
 _MOST_NAMED = 8
@@ -27,7 +28,7 @@ _TORN = "give the file as torch wrote it, whole (TORCH_FR_DUMP_TEMP_FILE names w
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The newest run that the dumps in a folder show."""
+    """What the dumps of one job show."""
 
     journals: dict[int, Journal]
     """Rank → its calls."""
@@ -36,10 +37,15 @@ class Folder:
     """When the last call was issued, or seen to end."""
     owners: frozenset[tuple[int, int]] = frozenset()
     """Whose files they are, by user and group: what their calls name, those users have put there."""
+    name: str = ""
+    """Where they lie, where there are ``others``."""
+    others: tuple[Folder, ...] = ()
+    """The other jobs whose dumps lie there, the newest first."""
 
 
 def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
-    """The dumps in ``folder`` and below it. ``progress`` is called with (files done, files in all)."""
+    """The dumps in ``folder`` and below it, those of the newest job. ``progress`` is called with (files done, files in
+    all)."""
     try:
         files, more = find_files(folder)
     except OSError as error:
@@ -51,32 +57,42 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         found.append(Unavailable("journal", why, "name a smaller folder"))
     folding = Folding(len(files))
     members, failed = _members(folder, files, folding, progress)
-    now, earlier = newest_run(members)
-    told = with_ranks_in_job(now)
-    chosen, twice = one_of_each_rank(told.members)
-    journals = folding.journals((member.dump, member.file.written) for member in chosen)
     if not members and not failed:
         why = f"{folder}: no file here is a dump of a flight recorder"
         remedy = "set TORCH_FR_DUMP_TEMP_FILE for the job and name the folder it writes to"
         found.append(Unavailable("journal", why, remedy))
+    jobs, left = jobs_in(members)
+    names = names_of(jobs)
+    journals = iter(folding.journals((m.dump, m.file.written) for job in jobs for m in job.members))
+    notes = [*found, *_of_earlier_runs(jobs[0].members, left)]
+    folders = [
+        _folder(job, [next(journals) for _ in job.members], name, [*notes, *_together(_of_job(failed, name, names))])
+        for job, name in zip(jobs, names, strict=True)
+    ]
+    first, *others = sorted(folders, key=lambda each: not each.journals)
+    return replace(first, others=tuple(each for each in others if each.journals))
+
+
+def _folder(job: DumpedJob, journals: list[Journal], name: str, notes: list[Unavailable]) -> Folder:
+    chosen = job.members
     return Folder(
         {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
-        (
-            *found,
-            *_together(failed),
-            *_of_earlier_runs(chosen, earlier),
-            *_of_hosts(told),
-            *_of_others(twice),
-            *_gaps(chosen),
-        ),
+        (*notes, *_of_hosts(job.told), *_of_others(job.twice), *_gaps(chosen)),
         max((member.dump.latest_ns for member in chosen), default=0),
         frozenset(member.file.owner for member in chosen if member.file.owner is not None),
+        name,
     )
+
+
+def _of_job(failed: list[tuple[DumpFile, Unavailable]], name: str, names: list[str]) -> list[Unavailable]:
+    """The notes on files that lie where the dumps of the job lie, or where those of none lie."""
+    homes = {file.path: [each for each in names if file.path.startswith(f"{each}/")] for file, _ in failed}
+    return [note for file, note in failed if name in (homes[file.path] or names)]
 
 
 def _members(
     folder: Path, files: list[DumpFile], folding: Folding, progress: Callable[[int, int], None] | None
-) -> tuple[list[Member], list[Unavailable]]:
+) -> tuple[list[Member], list[tuple[DumpFile, Unavailable]]]:
     """The dumps with their ranks, in the order of the files; a note on each file that is none and looks like one."""
     dumps: dict[int, Dump] = {}
     failed: dict[int, str] = {}
@@ -98,7 +114,7 @@ def _members(
 
 def _with_ranks(
     files: list[DumpFile], dumps: dict[int, Dump], failed: dict[int, str]
-) -> tuple[list[Member], list[Unavailable]]:
+) -> tuple[list[Member], list[tuple[DumpFile, Unavailable]]]:
     """The same, from each file's dump or the reason why it is none, by the file's number."""
     members = []
     notes = []
@@ -108,13 +124,13 @@ def _with_ranks(
         if number in failed:
             named = not shapes or file.shape in shapes
             likely = next((n for n in file.numbers() if n < MOST_RANKS), None) if named else None
-            notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
+            notes.append((file, Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely)))
         elif number in dumps:
             member = member_of(dumps[number], file, sets)
             if member is not None:
                 members.append(member)
             else:
-                notes.append(_without_rank(file))
+                notes.append((file, _without_rank(file)))
     return members, notes
 
 
@@ -154,7 +170,7 @@ def _of_earlier_runs(chosen: list[Member], earlier: list[Member]) -> list[Unavai
     """That the newest of several runs is diagnosed."""
     if not earlier:
         return []
-    ended = max(member.dump.latest_ns for member in chosen) / 1e9
+    ended = max((member.dump.latest_ns for member in chosen), default=0) / 1e9
     when = datetime.fromtimestamp(ended, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "?"
     files = "1 dump of an earlier run was" if len(earlier) == 1 else f"{len(earlier)} dumps of earlier runs were"
     where = _folders(earlier)
@@ -206,10 +222,10 @@ def _gaps(chosen: list[Member]) -> list[Unavailable]:
     found = []
     active = [member.rank for member in chosen if member.dump.active_only]
     if active:
-        why = f"the dumps of {name_ranks(active)} show calls that have not completed, and no other"
-        found.append(Unavailable("journal", why, "unset TORCH_INCLUDE_ONLY_ACTIVE to see what came before"))
+        why = f"those of {name_ranks(active)} show no call that had completed"
+        found.append(Unavailable(DUMPS, why, "unset TORCH_INCLUDE_ONLY_ACTIVE"))
     bare = [member.rank for member in chosen if len(member.dump.body) and not member.dump.with_frames]
     if bare:
-        why = f"the dumps of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
-        found.append(Unavailable("stack", why, "take them as pickles, with TORCH_INCLUDE_STACK_TRACE unset or 1"))
+        why = f"those of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
+        found.append(Unavailable(DUMPS, why, "set TORCH_INCLUDE_STACK_TRACE=1, and take pickles, not JSON"))
     return found

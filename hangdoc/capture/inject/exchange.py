@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -76,16 +75,10 @@ class Exchange:
             return None
 
     def close(self) -> None:
-        """Remove what we made and what the process has written. Other files of its user stay."""
-        if self._foreign:
-            names = [(self._out, name) for name in ("answer", "failure", "answer.new", "failure.new") if self._out >= 0]
-            for folder, name in [*names, *((self._folder, name) for name in self._names)]:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=folder)
+        """Remove what we made, and what the process or its user has put into ``out``."""
+        for name in self._names:
             with contextlib.suppress(OSError):
-                os.rmdir(OUT, dir_fd=self._folder)
-        else:
-            shutil.rmtree(self.out, ignore_errors=True)
+                os.unlink(name, dir_fd=self._folder)
         self._scratch.close()
         for folder in (self._out, self._folder):
             if folder >= 0:

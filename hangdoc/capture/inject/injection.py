@@ -31,7 +31,8 @@ from hangdoc.model.snapshot import Unavailable
 
 _PROBE_FOLDER = Path(str(files("hangdoc.probe")))
 _INJECTED = tuple(
-    f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks", "_traces", "_typed", "_details", "_serve")
+    f"hangdoc_probe{part}"
+    for part in ("_injected", "", "_tasks", "_traces", "_typed", "_details", "_recorders", "_serve")
 )
 _SETTLE_SECONDS = 5.0
 """How long gdb may take to end after its last commands; it is never killed then. Judgement."""

@@ -1,8 +1,9 @@
 """Ask a rank for the dump of its flight recorder, over the pipe that its user has had PyTorch set up for that.
 
 With TORCH_NCCL_DEBUG_INFO_PIPE_FILE, each rank reads from ``<value><rank>.pipe``; any byte in it has the thread that
-watches the watchdog write the dump within a second or so (DumpPipe in ProcessGroupNCCL.hpp, torch 2.13 and before). It
-writes over a dump that lies there already, so this is done only where somebody has asked for it.
+watches the watchdog write the dump within a second or so (DumpPipe in ProcessGroupNCCL.hpp, torch 2.15 and before; XCCL
+and HCCL have copies of it, and variables of their own; nccl2 has none). It writes over a dump that lies there already,
+so this is done only where somebody has asked for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import PurePath
 
 from hangdoc.capture.safe.text import read_link, read_text
 
-_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_HCCL_DEBUG_INFO_PIPE_FILE")
+"""NCCL's, XCCL's and HCCL's. A process has one of their pipes."""
 _LOOK_ONLY = os.O_PATH | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ACCESS = 0o3
@@ -27,19 +29,19 @@ def ask_for_dump(pid: int, rank: int, variables: Mapping[str, str]) -> str:
     Never blocks, and never opens another file than a FIFO that the process itself reads from: it is found among the
     process's open files, not by its path.
     """
-    prefix = variables.get(_VARIABLE)
-    if not prefix:
-        return f"{_VARIABLE} is not set for it"
-    name = f"{PurePath(prefix).name}{rank}.pipe" if not prefix.endswith("/") else f"{rank}.pipe"
+    prefixes = [variables[name] for name in PIPES if variables.get(name)]
+    if not prefixes:
+        return f"{PIPES[0]} is not set for it"
+    names = [f"{PurePath(f'{prefix}{rank}').name}.pipe" for prefix in prefixes]
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - as in sockets
     except OSError as error:
         return f"its open files cannot be read: {error.strerror}"
     for descriptor in descriptors:
         link = f"/proc/{pid}/fd/{descriptor}"
-        if PurePath(read_link(link) or "").name == name and _reads(pid, descriptor):
+        if PurePath(read_link(link) or "").name in names and _reads(pid, descriptor):
             return _write(link)
-    return f"it has no pipe {name} open"
+    return f"it has no pipe {' or '.join(names)} open"
 
 
 def _reads(pid: int, descriptor: str) -> bool:

@@ -1,8 +1,8 @@
 """c10d's flight recorder: its pickles and dump files, read without trusting them.
 
-Facts of torch 2.6-2.13 (schema "2.4" to "2.10"): a dump is a pickled dict of builtins; gloo never changes
-``state`` and marks the end of a call only by ``retired``; gloo's ``pg_config`` has one entry
-without a name; each distinct frame is one dict, so frames are interned by identity.
+Facts of torch 2.6-2.15 (schema "2.4" to "2.10"): a dump is a pickled dict of builtins; what it says of a call's
+progress depends on the backend (``recorder_entries``); gloo's ``pg_config`` has one entry without a name; each distinct
+frame is one dict, so frames are interned by identity.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hangdoc.capture.read.coalesced import one_for_each_number, with_the_state_of_their_batch
+from hangdoc.capture.read.recorder_entries import POINT_TO_POINT, Progress, operation, progress_of
 from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, status_of
 from hangdoc.capture.read.recorder_values import LONGEST_TEXT, sizes, text, texts, whole
 from hangdoc.model.frames import own_frames
@@ -32,35 +33,6 @@ _MOST_FRAMES = 4096
 _LONGEST_MS = 1e11
 """Of a kernel: three years."""
 _SCHEMA = re.compile(r"2\.\d+$")
-
-# The names under which Python callers know the operations. Left: what backends record (torch 2.6-2.13).
-_OPERATIONS = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_barrier": "barrier",
-    "allgather": "all_gather",
-    "_all_gather_base": "all_gather_into_tensor",
-    "_allgather_base": "all_gather_into_tensor",
-    "all_gather_single": "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
-    "allgather_into_tensor_coalesced": "all_gather_into_tensor",
-    "all_gather_coalesced": "all_gather",
-    "allgather_coalesced": "all_gather",
-    "_broadcast_oop": "broadcast",
-    "broadcast_coalesced": "broadcast",
-    "_reduce_oop": "reduce",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "reduce_scatter_single": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all_single",
-    "all_to_all_base": "all_to_all_single",
-}
-_POINT_TO_POINT = {"send", "recv", "recv_anysource"}
-_RUN_AHEAD = {"nccl", "nccl2", "ncclx", "rccl", "rcclx", "mccl", "hccl", "xccl"}
-"""Backends whose calls a device executes: the CPU has issued more of them than the device has come to."""
-_STATES = {"scheduled", "started", "completed"}
 
 _T = TypeVar("_T")
 
@@ -112,6 +84,10 @@ class Recorded:
     moved_ns: int = 0
     unsure_numbers: tuple[str, ...] = ()
     active_only: bool = False
+    unsure_calls: tuple[int, ...] = ()
+    """Places in ``calls`` of those that may or may not have ended; they count as completed."""
+    unsure_messages: frozenset[str] = frozenset()
+    """Groups with messages of which that holds."""
 
     def as_journal(self, stacks: tuple[Stack, ...], written: float) -> Journal:
         """The journal of a dump whose file is of the Unix time ``written``. ``stacks`` are those of its table."""
@@ -175,11 +151,13 @@ def parse(
         groups=groups,
         counters=counted,
         forgotten=forgotten,
-        gave_up=tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
+        gave_up=_places(calls, reader.gave_up),
         status=status_of(status, reader.names, groups),
         latest_ns=reader.latest_ns,
         moved_ns=reader.moved_ns,
         unsure_numbers=reader.taken_from if forgotten else (),
+        unsure_calls=_places(calls, reader.unsure),
+        unsure_messages=frozenset(reader.unsure_messages),
         active_only=is_active_only(
             forgotten,
             counted,
@@ -187,6 +165,11 @@ def parse(
             shows_completed=any(c.completed for c in calls) or any(m.completed for m in messages),
         ),
     )
+
+
+def _places(calls: Sequence[Call], wanted: Set[tuple[str, int]]) -> tuple[int, ...]:
+    """The places of the calls with these (group, number)."""
+    return tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in wanted)
 
 
 def _leaves_a_gap(entry: dict[Any, Any], following: Any) -> bool:
@@ -217,6 +200,8 @@ class Reader:
         self.names: dict[str, str] = {}
         self.groups: dict[str, ProcessGroup] = {}
         self.gave_up: set[tuple[str, int]] = set()
+        self.unsure: set[tuple[str, int]] = set()
+        self.unsure_messages: set[str] = set()
         self.latest_ns = 0
         self.moved_ns = 0
         self.closed_batches: set[int] = set()
@@ -258,12 +243,13 @@ class Reader:
             self._from_start = _forgotten([entry]) == 0
         name = self.group_of(entry)
         op, peer = self._operation(entry["profiling_name"])
-        common = self._common(entry) | {"group": name, "op": op}
         number = whole(entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"])
         numbers = (name, number, whole(entry.get("p2p_seq_id")))
+        progress = progress_of(entry)
+        common = self._common(entry, progress) | {"group": name, "op": op}
         is_message = entry.get("is_p2p") is True
         ends_batch = op == "coalesced" and numbers in self._batches
-        if is_message or op in _POINT_TO_POINT or ends_batch:
+        if is_message or op in POINT_TO_POINT or ends_batch:
             if ends_batch and not is_message and number > self._last.get(name, 0 if self._from_start else number):
                 # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it: its
                 # entries have that number. Later ones (2.11, NCCL 2.28) have that of the collective before the batch.
@@ -271,6 +257,8 @@ class Reader:
             if ends_batch:
                 self._last[name] = number
             batch = self._batch(numbers, closed=closed)
+            if progress.unsure:
+                self.unsure_messages.add(name)
             shapes = entry.get("output_sizes" if op == "recv" else "input_sizes")
             self.point_to_points.append(
                 PointToPoint(
@@ -286,8 +274,10 @@ class Reader:
         sequence = number - self._taken.get(name, 0)
         if closed:
             self.closed_calls.add((name, sequence))
-        if entry.get("retired") is True and not common["completed"]:
+        if progress.gave_up:
             self.gave_up.add((name, sequence))
+        if progress.unsure:
+            self.unsure.add((name, sequence))
         self.calls.append(
             Call(
                 **common,
@@ -306,23 +296,23 @@ class Reader:
             self.closed_batches.add(batch)
         return batch
 
-    def _common(self, entry: dict[Any, Any]) -> dict[str, Any]:
+    def _common(self, entry: dict[Any, Any], progress: Progress) -> dict[str, Any]:
         """The fields that collectives and messages share. The entry's times count for the whole dump's as well."""
-        state, retired = self._state(entry), entry.get("retired") is True
+        retired = entry.get("retired") is True
         created_ns = whole(entry.get("time_created_ns"))
         started_ns = whole(entry.get("time_discovered_started_ns"))
         completed_ns = whole(entry.get("time_discovered_completed_ns"))
         self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
         self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
         return {
-            "op_id": whole(entry.get("op_id")),
+            "op_id": 0 if progress.hooked else whole(entry.get("op_id")),
             "stack": self._stack(entry.get("frames")),
             "created_ns": created_ns,
             "started_ns": started_ns,
             "completed_ns": completed_ns,
             "duration_ns": _nanoseconds(entry.get("duration_ms")),
-            "completed": state == "completed" or (retired and not state),
-            "state": state,
+            "completed": progress.completed,
+            "state": progress.state,
             "thread_id": self.thread_of(entry),
             "timeout_ms": whole(entry.get("timeout_ms")),
         }
@@ -343,12 +333,6 @@ class Reader:
     def thread_of(entry: dict[Any, Any]) -> int:
         """The thread that issued the entry's call; 0 where the dump does not name it (before schema 2.9)."""
         return whole(entry.get("thread_id"))
-
-    def _state(self, entry: dict[Any, Any]) -> str:
-        """The state, of a backend that keeps one: gloo (torch 2.6-2.13) leaves all calls 'scheduled'."""
-        state = entry.get("state")
-        runs_ahead = text(entry.get("profiling_name")).partition(":")[0] in _RUN_AHEAD
-        return state if runs_ahead and isinstance(state, str) and state in _STATES else ""
 
     def _text(self, value: Any) -> str:
         return value if isinstance(value, str) and len(value) <= LONGEST_TEXT else self._once(text, value)
@@ -392,19 +376,6 @@ def to_global_rank(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint
     """``call`` with its peer as a global rank, where the group's members are known."""
     known = 0 <= call.peer < len(members)
     return replace(call, peer=members[call.peer]) if known else call
-
-
-def operation(profiling_name: str) -> tuple[str, int]:
-    """'gloo:all_reduce' → ('all_reduce', -1); 'nccl:send 0->1' → ('send', 1); 'nccl:recv 0<-1' → ('recv', 1).
-
-    The peer is the one of the recorder: a rank in the group.
-    """
-    name = profiling_name.rsplit(":", 1)[-1].strip()
-    peer = -1
-    if match := re.match(r"(send|recv) \d+(?:->|<-)(\d+)$", name):
-        return match[1], int(match[2])
-    name = name.rstrip("_") or name
-    return _OPERATIONS.get(name, name), peer
 
 
 def _operation(value: Any) -> tuple[str, int]:

@@ -1,9 +1,10 @@
 """The dump that a rank's own flight recorder has left in a file: when a call of its timed out, or when it was asked.
 
-PyTorch's watchdog of NCCL writes ``<prefix><rank>``, a pickle (DebugInfoWriter::getWriter, torch 2.13 and before). A
-file of that name may be of an earlier run, or of another job with the same prefix: it must belong to the rank's user,
-be younger than the rank, hold a group of the job's size and, where the rank's threads are known, calls of one of them.
-And it must show the calls of now: a job may have gone on since.
+PyTorch's watchdog of NCCL writes ``<prefix><rank>``, a pickle (DebugInfoWriter::getWriter, torch 2.15 and before); so
+do HCCL's (torch_npu) and torchcomms, each with a prefix of its own. A file of that name may be of an earlier run, or of
+another job with the same prefix: it must belong to the rank's user, be younger than the rank, hold a group of the job's
+size and, where the rank's threads are known, calls of one of them. And it must show the calls of now: a job may have
+gone on since.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hangdoc.capture.read.dump_pipes import PIPES
 from hangdoc.capture.read.flight_recorder import MOST_BYTES, StackTable, parse
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.pickles import PROBE_LIMITS, PickleWorker
@@ -21,10 +23,14 @@ from hangdoc.capture.safe.text import clean, read_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint
 from hangdoc.model.snapshot import Unavailable
 
-_PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""In the order in which torch 2.13 asks for them; older ones know the second only."""
-_OLD_DEFAULT = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch before 2.8 writes to
-_NAMES = frozenset({*_PREFIXES, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "XDG_CACHE_HOME", "HOME"})
+_PREFIXES = (
+    ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    ("TORCH_HCCL_DEBUG_INFO_TEMP_FILE",),
+    ("TORCHCOMM_FR_DUMP_TEMP_FILE",),
+)
+"""By writer, in the order in which torch 2.13 asks for them; older ones know the second only."""
+_DEFAULTS = ("/tmp/nccl_trace_rank_", "/tmp/hccl_trace_rank_")  # noqa: S108 - torch before 2.8, torch_npu
+_NAMES = frozenset({*(name for names in _PREFIXES for name in names), *PIPES, "XDG_CACHE_HOME", "HOME"})
 _CLOCK_SLACK = 1.0
 """Seconds: start times are rounded down to ticks."""
 _ASK = "remove it, or let the next run write elsewhere (TORCH_FR_DUMP_TEMP_FILE)"
@@ -76,8 +82,9 @@ def read_own_dumps(
 
 
 def _read_one(rank: DumpingRank, worker: PickleWorker, quiet_since: float | None) -> Journal | Unavailable | None:
-    named = next((rank.variables[name] for name in _PREFIXES if rank.variables.get(name)), None)
-    for path in _default_paths(rank) if named is None else [f"{named}{rank.rank}"]:
+    named = [next((rank.variables[name] for name in names if rank.variables.get(name)), "") for names in _PREFIXES]
+    paths = [f"{prefix}{rank.rank}" for prefix in named if prefix]
+    for path in paths or _default_paths(rank):
         try:
             data, written = as_user(rank.user, partial(_read, rank, path))
             if data is None:
@@ -88,7 +95,7 @@ def _read_one(rank: DumpingRank, worker: PickleWorker, quiet_since: float | None
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            if named is None:
+            if not paths:
                 continue  # what lies at the usual place may be anybody's
             why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
             return Unavailable("journal", clean(f"its dump {path}: {why}", 400), _ASK, rank.rank)
@@ -99,7 +106,7 @@ def _read_one(rank: DumpingRank, worker: PickleWorker, quiet_since: float | None
 def _default_paths(rank: DumpingRank) -> list[str]:
     home = rank.variables.get("HOME", "/tmp")  # noqa: S108 - torch's own default
     cache = rank.variables.get("XDG_CACHE_HOME", f"{home}/.cache")
-    return [f"{cache}/torch/comm_lib_trace_rank_{rank.rank}", f"{_OLD_DEFAULT}{rank.rank}"]
+    return [f"{prefix}{rank.rank}" for prefix in (f"{cache}/torch/comm_lib_trace_rank_", *_DEFAULTS)]
 
 
 def _read(rank: DumpingRank, path: str) -> tuple[bytes | None, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from hangdoc.model.snapshot import Unavailable
 
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
-"""Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
+"""Of an answer, one for each recorder: what the probe asks for at most."""
 _MOST_CHAINED = 8
 """Exceptions that one was raised from: twice what the probe says. Judgement."""
 _MOST_TYPED_IN = 64
@@ -81,6 +83,8 @@ class ProbeDetails:
     """MASTER_ADDR and MASTER_PORT as the process has them by now: a program may set them itself."""
     environment: tuple[tuple[str, str], ...] = ()
     """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
+    unsure_calls: tuple[int, ...] = ()
+    """As of ``Recorded``."""
     unavailable: tuple[Unavailable, ...] = ()
 
 
@@ -130,15 +134,12 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
     recorded, unavailable = _recorded(header, body, table, groups)
     # The probe notes the root of a rooted collective as the peer of a point-to-point call with the same number.
     noted = _point_to_points(header, stacks)
-    roots = _roots(noted, groups)
     handled = _list(header.get("handled"))
     journal = Journal(
         source="probe",
         groups=groups,
-        calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
-        point_to_points=_merged(
-            tuple(call for call in noted if not operation(call.op).rooted), recorded.point_to_points
-        ),
+        calls=_with_roots(recorded.calls, noted, groups),
+        point_to_points=_merged(tuple(call for call in noted if not operation(call.op).rooted), recorded),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
@@ -171,6 +172,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         ),
         meets_at=tuple(pair for pair in _environment(header.get("meets_at")) if pair[0] in MEETING_NAMES),
         environment=_environment(header.get("environment")),
+        unsure_calls=recorded.unsure_calls,
         unavailable=unavailable,
     )
 
@@ -256,18 +258,31 @@ def _phases(header: dict[str, Any]) -> tuple[Phase, ...]:
     )
 
 
-def _roots(noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]) -> dict[tuple[str, int], int]:
-    """(name of the group, ``op_id``) of each rooted collective → the root's place among the group's members."""
+def _with_roots(
+    calls: Sequence[Call], noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]
+) -> tuple[Call, ...]:
+    """``calls``, the rooted ones with the root's place among the group's members, where the probe ``noted`` it.
+
+    Both count a group's operations; of a recorder that counts in another way the times tell: the probe's note lies
+    between the call and the one that the thread issued before.
+    """
     places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
-    return {
-        (call.group, call.op_id): places[call.group][call.peer]
-        for call in noted
-        if operation(call.op).rooted and call.peer in places.get(call.group, ())
-    }
-
-
-def _with_root(call: Call, root: int | None) -> Call:
-    return call if root is None or not operation(call.op).rooted else replace(call, root=root)
+    rooted = [note for note in noted if operation(note.op).rooted and note.peer in places.get(note.group, ())]
+    by_number = {(each.group, each.op_id): each for each in rooted}
+    by_thread: dict[tuple[int, str, str], list[PointToPoint]] = {}
+    for each in rooted:
+        by_thread.setdefault((each.thread_id, each.group, each.op), []).append(each)
+    before: dict[int, int] = {}
+    roots: list[int | None] = []
+    for call in calls:
+        note = by_number.get((call.group, call.op_id))
+        if not call.op_id:
+            notes = by_thread.get((call.thread_id, call.group, call.op), [])
+            at = bisect_right(notes, call.created_ns, key=lambda earlier: earlier.created_ns) - 1
+            note = notes[at] if at >= 0 and notes[at].created_ns >= before.get(call.thread_id, 0) else None
+        roots.append(places[note.group][note.peer] if note is not None and operation(call.op).rooted else None)
+        before[call.thread_id] = call.created_ns
+    return tuple(call if root is None else replace(call, root=root) for call, root in zip(calls, roots, strict=True))
 
 
 def _recorded(
@@ -288,15 +303,21 @@ def _recorded(
         if isinstance(found, Unavailable):
             failed.append(found)
         else:
+            unsure = tuple(len(joined.calls) + place for place in found.unsure_calls)
             joined = Recorded(
                 (*joined.calls, *found.calls),
                 joined.point_to_points + found.point_to_points,
                 joined.groups + found.groups,
                 joined.counters + found.counters,
                 max(joined.forgotten, found.forgotten if found.point_to_points else 0),
+                unsure_calls=joined.unsure_calls + unsure,
+                unsure_messages=joined.unsure_messages | found.unsure_messages,
             )
     if len(parts) > 1:
-        joined = replace(joined, calls=tuple(sorted(joined.calls, key=lambda call: call.created_ns)))
+        order = sorted(range(len(joined.calls)), key=lambda place: joined.calls[place].created_ns)
+        doubted = set(joined.unsure_calls)
+        unsure = tuple(new for new, old in enumerate(order) if old in doubted)
+        joined = replace(joined, calls=tuple(joined.calls[place] for place in order), unsure_calls=unsure)
     return joined, tuple(failed)
 
 
@@ -311,11 +332,14 @@ def _parts(header: dict[str, Any], body: bytes) -> list[bytes]:
     return [body[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
-    """The calls of both, the recorder's alone for groups in which it has some (nccl): it sees when they end."""
-    known = {call.group for call in recorded}
+def _merged(probed: tuple[PointToPoint, ...], recorded: Recorded) -> tuple[PointToPoint, ...]:
+    """The calls of both, those of a group from one source: the recorder, if it has some and sees when they end (nccl),
+    else the probe, if it has some."""
+    noted = {call.group for call in probed}
+    theirs = [call for call in recorded.point_to_points if call.group not in noted & recorded.unsure_messages]
+    known = {call.group for call in theirs}
     kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
-    return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
+    return tuple(sorted([*theirs, *kept], key=lambda call: call.created_ns))
 
 
 def stack(rows: Any) -> Stack:

@@ -49,7 +49,9 @@ class ProbeBye:
     raised_from: tuple[Raised, ...] = ()
 
     def of(self, ended: ProcessExit) -> ProcessExit:
-        """``ended`` with the exception that the note tells of."""
+        """``ended`` with the exception that the note tells of; unchanged if it tells of none."""
+        if self.exception is None:
+            return ended
         return replace(
             ended,
             exception=self.exception,

@@ -8,8 +8,9 @@ import re
 import tokenize
 
 from hangdoc.capture.read import procfs
-from hangdoc.model.masking import HIDDEN, mask_text
+from hangdoc.model.masking import mask_text
 from hangdoc.model.secret_names import Kind, kind_of_name
+from hangdoc.model.token_forms import HIDDEN
 
 # Common names of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
 _HARMLESS = procfs.ENVIRONMENT_NAMES | {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import socket
@@ -20,11 +21,14 @@ LOCK_FILE = "watcher.pid"
 _PREFIX = "hangdoc-"
 # As tempfile.mkdtemp makes them; run directories below a temporary folder have longer names.
 _NAME = re.compile(_PREFIX + r"[a-z0-9_]{8}")
-_SUFFIXES = (".sock", ".rank", ".bye", ".pid", ".tmp", ".py", ".new", ".json")
+_SUFFIXES = (".sock", ".rank", ".bye", ".fault", ".pid", ".tmp", ".py", ".new", ".json")
 _NAMES = ("go", "answer", "failure")
 _OUT = "out"
 """An injection's folder for the answer; it belongs to the process's user."""
 _MODES = (0o700, 0o711)
+_DEEPEST = 50
+_MOST_PLANTED = 10_000
+"""Of what another user put there: files and folders, and folders within each other. Judgement."""
 _TRIES = 20
 """Of making a folder, where another hangdoc's sweep removes it at once. Judgement."""
 _UNLOCKED_SECONDS = 3600.0
@@ -146,6 +150,30 @@ def _remove_at(parent: str, name: str) -> None:
         os.rmdir(path)  # noqa: PTH106
 
 
+def _clear(folder: int, deep: int, left: list[int]) -> None:
+    """Remove all that the process's user has put into an injection's folder: it is in a folder of ours, by descriptor,
+    and no link is followed. ``left``: how many more may be removed; what is more, or deeper, stays."""
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, left[0])]
+    for name, is_folder in found:
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        with contextlib.suppress(OSError):
+            if not is_folder:
+                os.unlink(name, dir_fd=folder)
+                continue
+            if deep:
+                inner = os.open(name, _FOLDER, dir_fd=folder)
+                try:
+                    # That user may have moved a folder of a third one there.
+                    if os.fstat(inner).st_uid == os.fstat(folder).st_uid:
+                        _clear(inner, deep - 1, left)
+                finally:
+                    os.close(inner)
+            os.rmdir(name, dir_fd=folder)
+
+
 def _empty(folder: int) -> None:
     """Unlink the files that hangdoc makes, the lock last."""
     for name in sorted(os.listdir(folder), key=lambda name: name == LOCK_FILE):
@@ -153,7 +181,7 @@ def _empty(folder: int) -> None:
             with contextlib.suppress(OSError):
                 inner = os.open(name, _FOLDER, dir_fd=folder)
                 try:
-                    _empty(inner)
+                    _clear(inner, _DEEPEST, [_MOST_PLANTED])
                 finally:
                     os.close(inner)
                 os.rmdir(name, dir_fd=folder)

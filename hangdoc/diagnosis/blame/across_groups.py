@@ -60,7 +60,7 @@ def _crossed(case: Case, candidates: list[Alignment]) -> Blame[Diverged]:
     found = CrossedDimensions(chosen, points)
     who, ranks = ranks_text(blamed.culprits), len(chosen.history.members)
     sure = f"call sequences of {ranks} ranks seen; {who} came to the two groups in another order than the rest"
-    unknown = "; nothing tells which order is right" if blamed.confidence == Confidence.POSSIBLE else ""
+    unknown = "; the data does not show which order is right" if blamed.confidence == Confidence.POSSIBLE else ""
     return replace(blamed, found=found, sure=sure + unknown)
 
 

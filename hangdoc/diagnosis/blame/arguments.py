@@ -181,7 +181,7 @@ def arguments_text(token: Token) -> str | None:
 
 
 def _arguments(_rank: int, token: Token) -> Hashable | None:
-    return arguments_text(token)
+    return arguments_text(token) or None  # '' of a call whose tensors were not seen
 
 
 def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashable | None]:

@@ -50,7 +50,7 @@ def crossed_by_item(case: Case) -> Blame[CrossedByItem] | None:
     sure = f"the groups are those that the calls' frames hold; all ranks are at one line, {ranks_text(fewer)} in others"
     if len(fewer) < len(more):
         return Blame(found, fewer, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    return Blame(found, fewer, (more,), proved=True, sure=f"{sure}; nothing tells which order is right")
+    return Blame(found, fewer, (more,), proved=True, sure=f"{sure}; the data does not show which order is right")
 
 
 def _is_complete(members: tuple[int, ...], shown: dict[int, tuple[int, ...]]) -> bool:

@@ -163,5 +163,7 @@ def _blamed(mine: Token, theirs: Token, sides: list[tuple[int, ...]], *, alike: 
     found = CrossedGroups(mine, theirs, others)
     sure = f"{ranks_text(culprits)} issued the two calls in the other order, and what follows agrees"
     if alike:
-        return Blame(found, culprits, (others,), proved=True, sure=f"{sure}; nothing tells which order is right")
+        return Blame(
+            found, culprits, (others,), proved=True, sure=f"{sure}; the data does not show which order is right"
+        )
     return Blame(found, culprits, proved=True, confidence=Confidence.LIKELY, sure=sure)

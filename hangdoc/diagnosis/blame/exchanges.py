@@ -206,7 +206,7 @@ def _at_other_lines(case: Case, found: UnequalExchange) -> Blame[Disagreement]:
     if len(odd) == 1:
         sure = f"{ranks_text(odd[0])} alone left the order that such calls always had"
         return Blame(clash, odd[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
-    return Blame(clash, sides[0], tuple(sides[1:]), proved=True, sure="calls of different lines met")
+    return Blame(clash, sides[0], tuple(sides[1:]), proved=True, sure="calls of different lines were paired")
 
 
 def sums_text(given: Given) -> str:

@@ -126,7 +126,7 @@ def _line_of(call: ThreadCall) -> Hashable:
 
 
 def _op(stack: Stack) -> str:
-    """'all_gather (torch.distributed.checkpoint coordinating the ranks)'."""
+    """'all_gather (torch.distributed.checkpoint coordinates the ranks)'."""
     op, library = python_op(stack) or "a collective", words(stack)
     return f"{op} ({library})" if library else op
 

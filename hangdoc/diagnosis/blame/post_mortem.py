@@ -16,6 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, EndedMeanwhile, Explanation, Gone, Nothing, Refused
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.state.aborted_calls import FROM_EXIT
 from hangdoc.diagnosis.state.endings import began_with, is_echo, origin, timed_out
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit, Raised
@@ -175,11 +176,14 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     if not aborted:
         return None
     differing = disagreement(case, ended=True)
-    if differing is not None and not _at_one_place(differing):
+    unlike = _made_elsewhere(case, aborted)
+    if unlike or (differing is not None and not _at_one_place(differing)):
         diverged = blame(case)
         if isinstance(diverged.found, Diverged):
             certain = diverged.confidence == Confidence.CERTAIN
-            return replace(diverged, confidence=Confidence.LIKELY) if certain else diverged
+            known = f"; of {ranks_text(unlike)} only the call is known in which it was aborted" if unlike else ""
+            how = Confidence.LIKELY if certain else diverged.confidence
+            return replace(diverged, confidence=how, sure=f"{diverged.sure}{known}")
     if differing is not None:
         return replace(_larger_first(blame_of(differing), aborted[0]), confidence=Confidence.POSSIBLE)
     call = _same_call_of_others(case, aborted)
@@ -191,6 +195,12 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
         sure = f"{who}, and {ranks_text(call.others)} gave the call the same"
         return Blame(found, aborted, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, aborted[:1], others, proved=True, sure=f"{who}; who sent it too much was not seen")
+
+
+def _made_elsewhere(case: Case, aborted: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks whose stack at their abort shows that they made their call at another line than others."""
+    journals = ((rank, case.ranks[rank].journal) for rank in aborted)
+    return tuple(rank for rank, journal in journals if journal is not None and journal.source == FROM_EXIT)
 
 
 def _same_call_of_others(case: Case, aborted: tuple[int, ...]) -> Refused | None:

@@ -181,4 +181,4 @@ def _odd(partings: list[_Parting]) -> tuple[tuple[int, ...], str, Confidence] | 
     odd = {(small, large)[parting.odd] for parting in partings if parting.odd >= 0 and parting.sides == (small, large)}
     if len(odd) == 1:
         return odd.pop(), "their own rounds before had as many calls as those of the others now", Confidence.LIKELY
-    return small, "nothing tells which of the pipelines is right", Confidence.POSSIBLE
+    return small, "the data does not show which of the pipelines is right", Confidence.POSSIBLE

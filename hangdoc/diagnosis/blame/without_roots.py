@@ -207,13 +207,13 @@ def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
     if not asking:
         return None
-    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
+    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no other rank was seen to wait")
 
 
 def nothing(inquiry: Inquiry) -> Blame[Nothing] | Blame[OutsideWait]:
     """Last: no rank waits for another. Where none has moved for long, the one that went another way left something
     out."""
-    case, sure = inquiry.case, "no rank waits for another"
+    case, sure = inquiry.case, "no rank was seen to wait for another"
     patient = case.job.mode == "watch" and case.job.stalled_for >= case.job.give_up_after
     odd = odd_by_lines(case, case.activities) if patient and _all_rest(case) else None
     if odd is not None:

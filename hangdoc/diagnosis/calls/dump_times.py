@@ -53,9 +53,10 @@ class Moment(Enum):
     APART = "apart"
     """A rank completed a call that another had not issued yet: the dumps are of different moments."""
     FRESH = "fresh"
-    """The calls under way had only just been issued."""
+    """The files were written when the calls under way had only just been issued: the job may run."""
     TIMELESS = "timeless"
-    """The files' times are those of a copy: how long the calls were pending is not known."""
+    """Nothing shows for how long the calls were pending, or that it was longer than the job ever paused: the files'
+    times are those of a copy, or lie further apart than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     waits = _waits(programs, pending, now)
     usual = max(2 * skew, _TIMES_USUAL * issued.longest_pause)
     moment = _moment(programs, streams, now, waits, usual, apart=apart is not None)
-    if moment is Moment.FRESH and not trusted:
+    if moment is Moment.FRESH and not (trusted and _tell_apart(written)):
         moment = Moment.TIMELESS
     ended = _ended_first(written, latest, waits) if trusted else ()
     out = [written[wait.rank] for wait in waits if wait.gave_up]
@@ -173,10 +174,10 @@ def _moment(
     if apart:
         return Moment.APART
     longest = max(wait.seconds for wait in waits)
-    least = max(_shortest_stall(programs, streams, waits), usual)
-    if longest > least and (not streams or _is_quiet(programs, now, longest)):
-        return Moment.STALLED
-    return Moment.FRESH
+    quiet = _quiet_for(programs, now, longest) if streams else (longest, longest)
+    if longest <= _shortest_stall(programs, streams, waits) or quiet[1] <= _SHORTEST_STALL[True] / 2:
+        return Moment.FRESH
+    return Moment.STALLED if longest > usual and quiet[0] > _SHORTEST_STALL[True] / 2 else Moment.TIMELESS
 
 
 def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits: Sequence[Waited]) -> float:
@@ -190,13 +191,20 @@ def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits
     return max(least, min(_AT_WORK, _OF_TIMEOUT * max((w.timeout for w in waits), default=0.0)))
 
 
-def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:
-    """True if nothing had moved for a while when the first dump was written: a CPU may be far ahead of its device, and
-    its calls old before their turn comes."""
+def _quiet_for(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> tuple[float, float]:
+    """For how many seconds nothing had moved when the dumps were written: anywhere, and on each rank by its own clock.
+    A CPU may be far ahead of its device, and its calls old before their turn comes.
+
+    Example: two ranks whose clocks are 200 s apart have stood still for 60 s → (-140, 60).
+    """
     if not any(program.recording.completed for program in programs.values()):
-        return longest > _STALL_UNSEEN  # what completed, and when, was left out
-    moved = max((p.journal.moved_ns for p in programs.values()), default=0) / 1e9
-    return not moved or min(now.values()) - moved > _SHORTEST_STALL[True] / 2
+        # What completed, and when, was left out.
+        return (longest, longest) if longest > _STALL_UNSEEN else (0.0, 0.0)
+    moved = {rank: program.journal.moved_ns / 1e9 for rank, program in programs.items()}
+    known = [now[rank] - at for rank, at in moved.items() if at]
+    if not known:
+        return longest, longest
+    return min(now.values()) - max(moved.values()), min(known)
 
 
 class _Issued:
@@ -258,6 +266,11 @@ def _are_of_the_dumps(
         written[rank] - since < (timeout or _USUAL_TIMEOUT) + _LONGEST_AFTER
         for rank, (since, timeout) in pending.items()
     )
+
+
+def _tell_apart(written: Mapping[int, float]) -> bool:
+    """False if all files have one time: no two ranks write at the same nanosecond, so somebody set it."""
+    return len(written) < 2 or len(set(written.values())) > 1
 
 
 def _gave_up(program: RankProgram, seconds: float, timeout: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.history import GroupHistory
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.recorded_tokens import pending_numbers
 
 
@@ -23,6 +23,25 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
         if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
     return False
+
+
+def unlike_calls_completed(history: GroupHistory) -> dict[int, Token]:
+    """Rank → its call, for the first number at which all members completed calls that differ; {} where there is none.
+
+    Example: all_reduce #7 of 8 elements on rank 3, of 4 on the others, and all went through.
+    """
+    lists = {id(calls): calls for calls in history.tokens.values() if calls}
+    if history.open or history.inferred or len(lists) < 2:
+        return {}
+    by_number: dict[int, set[tuple[object, ...]]] = {}
+    for calls in lists.values():
+        for token in calls:
+            if not token.pending and token.op != END:
+                by_number.setdefault(token.sequence, set()).add((token.op, token.sizes, token.dtypes))
+    first = min((number for number, shown in by_number.items() if len(shown) > 1), default=0)
+    if not first:
+        return {}
+    return {rank: met for rank in history.members if (met := history.at(rank, first)) is not None}
 
 
 def _numbers_under_way(history: GroupHistory) -> set[int]:

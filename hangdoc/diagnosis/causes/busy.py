@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.outside import (
     BETWEEN_PROCESSES,
     DESTROY,
     EACH_OTHER,
+    EXIT_HOOK,
     FAILED,
     LEFT_ALONE,
     LOGGER,
@@ -48,7 +49,7 @@ from hangdoc.model.process import Frame
 
 _ENDED = replace(
     LEFT_ALONE,
-    why="no other thread of the process that runs the program's code is left to fill, set or release it",
+    why="no other thread of the process that runs the program's code is left to end that wait",
 )
 """The same where the source shows what can have ended that thread."""
 
@@ -86,8 +87,8 @@ def straggler(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     return Finding(
         "HD501",
         sentence([Does(slow, "is", "are"), f" still {kind}", at(first.where)], _waiting(case, blame)),
-        [_what_changes(case, first), ": it works, and the others have nothing to do but wait"],
-        "nothing is broken; give every rank an equal share of the work, or let the others go on without waiting",
+        [_what_changes(case, first), ", so it works"],
+        "give every rank an equal share of the work, or let the others go on without waiting",
     )
 
 
@@ -120,11 +121,11 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         sentence([Does(asleep, "sleeps or polls", "sleep or poll"), at(first.where)], _waiting(case, blame)),
         joined(
             [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
-            _polls(case, first) or "if it polls, the condition it waits for has not come",
+            _polls(case, first),
             ends if deciding else "",
             ["what it looks for is named by ", named, ", which every rank takes for itself"] if named else "",
         ),
-        "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
+        "bound the wait with a deadline and an error",
         decided_at=deciding[-1] if deciding else named,
     )
 
@@ -217,7 +218,7 @@ def _row(case: Case, rank: int) -> OutsideWords | None:
     if cannot_be_answered(case, rank):
         known = replace(UNANSWERABLE, why=UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):
-        known = OUTSIDE[ActivityKind.SHUTTING_DOWN]
+        known = OUTSIDE[ActivityKind.SHUTTING_DOWN] if activity.kind is ActivityKind.SHUTTING_DOWN else EXIT_HOOK
     if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
         return None
     idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
@@ -256,7 +257,7 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
         return UNREAD if process is not None and unread_child(process) is not None else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)
-    if known is not OUTSIDE[ActivityKind.SHUTTING_DOWN]:
+    if known not in (OUTSIDE[ActivityKind.SHUTTING_DOWN], EXIT_HOOK):
         return known
     process = case.ranks[rank].process
     if failed or process is None:

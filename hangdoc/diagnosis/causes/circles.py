@@ -198,14 +198,16 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _also_stuck(case, ring)],
         joined(
             _steps(ring),
-            "the same lines have passed their messages before, so one side now expects more of them, or fewer"
-            if passed
-            else "",
+            "the same lines have passed their messages before" if passed else "",
             _rounds(loop) if loop is not None else "",
             [f"`{loop.name}` depends on ", Joined(by, " and ")] if loop is not None and by else "",
             *(_left_out(case, ring) if loop is None else ()),
         ),
-        "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
+        ["let both sides agree on ", Joined(by, " and ")]
+        if by
+        else f"give `{loop.name}` the same value on both sides"
+        if loop is not None and loop.name
+        else "see which side has left a message out, or expects one more than it did before",
         "" if loop is not None else "a message left out and an order that differs look the same",
         by[0] if by else None,
     )
@@ -303,10 +305,10 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
     if verbs == {ActivityKind.SEND}:
         fix = "let even ranks send first and odd ranks receive first, or " + fix
-    elif verbs == {ActivityKind.RECV}:
-        fix = "let one of them send before it receives, or " + fix
+    elif verbs == {ActivityKind.RECV} and blame.found.in_turn is None:
+        fix = "see which of them has to send first, and what kept it from that"
     chosen = same_way_of_all(case.sources, ring)
-    same: Message = [f"{every} went the same way at ", chosen, ", where partners must part"] if chosen else ""
+    same: Message = [f"{every} went the same way at ", chosen, ", where partners must differ"] if chosen else ""
     return Finding(
         "HD201",
         [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _also_stuck(case, ring)],

@@ -28,8 +28,8 @@ def counted_from(counting: CountingLoop) -> Message:
     ]
 
 
-def agreed_count(loop: str) -> str:
-    """How all ranks get the same number of rounds of a loop, by its first line.
+def agreed_count(loop: str, *, alone: bool = True) -> str:
+    """How all ranks get the same number of rounds of a loop, by its first line. ``alone``: nothing else is advised.
 
     Examples: 'for batch in loader:' → an equal share of the data; 'for i in range(self.tries):' → agree on
     `self.tries`; 'for i, request in enumerate(queue):' → agree on how many items `queue` has.
@@ -38,10 +38,9 @@ def agreed_count(loop: str) -> str:
     if bound is not None:
         return f"let all ranks agree on `{text_of(bound)}` before the loop (broadcast it, or all_reduce the minimum)"
     if pattern("goes_over_data").search(loop):
-        return (
-            "give every rank the same number of iterations (agree on the count first; for batches of data: "
-            "DistributedSampler(drop_last=True))"
-        )
+        count = "give every rank the same number of batches"
+        stop = ", or let all ranks stop with the first that has none left (all_reduce a flag in every round)"
+        return count + (stop if alone else "")
     over = _gone_over(loop)
     if isinstance(over, ast.Call) and last_name(over.func) == "range":
         named = [each for each in over.args if not isinstance(each, ast.Constant)]

@@ -19,7 +19,6 @@ from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
     call_name,
-    doing,
     is_awaited,
     line_of,
     place,
@@ -103,7 +102,7 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
     chosen = _chosen_elsewhere(case, blame, gap) if not filled else None
     given = ScheduleGiven() if blame.found.branch_points or filled or chosen else schedule_given(case, blame)
-    ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
+    ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang", several=len(case.histories) > 1)
     return Finding(
         "HD101",
         sentence(_either(case, blame, gap))
@@ -171,7 +170,9 @@ def _came_apart_within(gap: Gap) -> bool:
 
 def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
     calls: Message = "called" if blame.found.past else Verb(blame.culprits, "calls", "call")
-    return [Ranks(blame.culprits), " alone ", calls, f" {call_name(gap.token)}", at(telling_token(gap))]
+    call = call_name(gap.token)
+    named = call if call == gap.token.op else f"a {call}"
+    return [Ranks(blame.culprits), " alone ", calls, f" {named}", at(telling_token(gap))]
 
 
 def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
@@ -181,33 +182,35 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", where]
     if gap.mine is None or gap.mine.frame is None or past:
         return what
-    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op}", at(telling(gap)[0])]
+    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {call_name(gap.mine)}", at(telling(gap)[0])]
 
 
-def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:
-    """' (call #3, 6 calls before the hang)'."""
+def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str, *, several: bool) -> str:
+    """' (call #3, 6 calls before the hang)'; where there are several groups, the numbers are of one of them."""
     if not blame.found.past:
         return ""
     since = blame.found.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
     if since <= 0:
         return ""
-    return f" (call #{gap.token.sequence}, {since} call{'s' if since > 1 else ''} before the {then})"
+    calls = f"{since} call{'s' if since > 1 else ''}{' of that group' if several else ''}"
+    return f" (call #{gap.token.sequence}, {calls} before the {then})"
 
 
 def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """'rank 0 is in barrier at …, rank 1 is in broadcast at …: …', where either side may be the culprit."""
     here, there = telling(gap)
     others = others_of(case, blame)
-    mine = [call_name(gap.mine), at(here)] if gap.mine else _now(case, blame.culprits)
-    theirs = [call_name(gap.theirs), at(there)] if gap.theirs else _now(case, others)
+    mine = ["in ", call_name(gap.mine), at(here)] if gap.mine else _now(case, blame.culprits)
+    theirs = ["in ", call_name(gap.theirs), at(there)] if gap.theirs else _now(case, others)
     return [
-        [Does(blame.culprits, "is", "are"), " in ", mine, ", ", Does(others, "is", "are"), " in ", theirs],
+        [Does(blame.culprits, "is", "are"), " ", mine, ", ", Does(others, "is", "are"), " ", theirs],
         ": one side made an extra call, or the other skipped one",
     ]
 
 
 def _now(case: Case, ranks: tuple[int, ...]) -> Message:
-    return doing(case.activities[ranks[0]]) if ranks else "nothing"
+    activity = case.activities[ranks[0]] if ranks else None
+    return ["at ", place(activity.where), f" ({activity.text})"] if activity and activity.where else "elsewhere"
 
 
 def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message = "") -> Message:
@@ -250,6 +253,8 @@ def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> lis
         return [calls]
     everyone = "all ranks" if len(found.history.members) >= len(case.ranks) else "the ranks of the group"
     before = f"{everyone} agree up to call #{mine.sequence - 1}" if mine.sequence > 1 else ""
+    if theirs is not None and _issued(mine) == _issued(theirs):
+        return [before]
     return [before, [f"at #{mine.sequence}, " if before else "at the first call, ", calls]]
 
 
@@ -259,13 +264,13 @@ def _issued(token: Token) -> Message:
     if is_awaited(token):
         return ["what is waited for at ", line_of(token.frame)]
     where: Message = [" from ", line_of(token.frame)] if token.frame is not None else f" in thread {token.thread}"
-    return [token.op, where]
+    return [call_name(token), where]
 
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     point: BranchPoint | None = blame.found.branch_point
     skipped = gap.kind == "delete" and point is not None and point.guarded == 1 and gap.theirs is not None
-    call = gap.theirs.op if skipped and gap.theirs is not None and gap.theirs.op != END else gap.token.op
+    call = call_name(gap.theirs if skipped and gap.theirs is not None and gap.theirs.op != END else gap.token)
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
     if point is not None and point.guard.kind == "match" and not is_awaited(gap.token):

@@ -155,8 +155,7 @@ def _kept_inside(case: Case, blame: Blame[OutsideWait], activity: Activity) -> F
             [Does(blame.culprits, "is", "are"), " ", doing(activity)], where_they_wait(case, others_of(case, blame))
         ),
         joined(why, "a task that an exception has ended says nothing until somebody awaits it"),
-        "see which task, or thread, should have ended that wait, and whether it ended, failed, was never started, or "
-        "waits for a lock that this one holds",
+        "see which task or thread should have ended that wait, and what it does",
     )
 
 
@@ -209,6 +208,6 @@ def _fix_of_tasks(case: Case, where: Frame | None, method: str) -> Message:
     other = [at for at in other if where is None or (at.file, at.line) != (where.file, where.line)]
     together = "run both in one asyncio.TaskGroup (or gather), which raises the exception of either"
     if len(other) != 1 or where is None:
-        return ["see which task should end that wait, and whether it ended, failed or was never started; ", together]
+        return ["see which task should end that wait; ", together]
     waits: Message = [f"`{name}.{method}()` at ", line_of(where)]
     return ["let no exception end the task that is to reach ", place(other[0]), ", which ", waits, " needs; ", together]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import signal
 from itertools import takewhile
 
@@ -14,7 +13,7 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
-from hangdoc.diagnosis.causes.phrases import at, cited, last_issued, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, cited, last_issued, one_place, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
 from hangdoc.diagnosis.context import Case
@@ -33,7 +32,7 @@ from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import leaves_for_good
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
-from hangdoc.diagnosis.state.endings import exit_text, origin, own_words
+from hangdoc.diagnosis.state.endings import exit_text, origin, own_words, refused_piece
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -61,7 +60,7 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
     return Finding(
         "HD403",
         sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
-        "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
+        "a debugger holds the process" if traced else "a signal stopped it (SIGSTOP, or ctrl-Z)",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
     )
 
@@ -77,7 +76,7 @@ def stopped_launcher(case: Case, blame: Blame[StoppedLauncher]) -> Finding:
         sentence(f"{who} {how}", where_they_wait(case, tuple(case.activities))),
         joined(
             f"no request to the store (port {found.port}) is answered until the launcher runs again",
-            "" if found.traced else "somebody sent SIGSTOP, or pressed ctrl-Z: ranks in sessions of their own run on",
+            "" if found.traced else "a signal stopped it (SIGSTOP, or ctrl-Z): ranks in sessions of their own run on",
         ),
         f"detach the debugger from {found.pid}" if found.traced else f"`kill -CONT {found.pid}` lets the job go on",
     )
@@ -148,22 +147,27 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     memory = end.signal == 9 and bool(end.oom_kills)
     how = exit_text(case.ranks[dead[0]])
     by_itself = end.signal in _BY_ITSELF
-    killer = "signal 9 often is the kernel's out-of-memory killer" if end.signal == 9 else ""
+    where = one_place(case, dead)
+    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if end.signal == 9 else ""
     return Finding(
         "HD402",
         sentence(
-            [Does(dead, "was", "were"), f" {how}"],
+            [Does(dead, "was", "were"), f" {how}", at(where)],
             _where_the_others_were(case, others) if case.job.ended else where_they_wait(case, others),
         ),
         joined(
-            f"the process was {how}" + (", which its own native code brought about" if by_itself else ""),
+            "its own native code raised that signal" if by_itself else "",
             f"the control group counted {end.oom_kills} out-of-memory kills" if memory else killer,
         ),
         "give the job more memory or make it use less (batch size, DataLoader workers)"
         if memory
+        else "read its last lines; the native code below that line is in a core file: `ulimit -c unlimited`, then "
+        "`gdb python CORE`"
+        if by_itself and where is not None
         else "read its last lines, and run it with `python -X faulthandler` to see where it was"
         if by_itself
-        else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own",
+        else "find out who sent the signal"
+        + (": `dmesg` shows out-of-memory kills, the scheduler's log its own" if end.signal == 9 else ""),
     )
 
 
@@ -178,6 +182,7 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
         return None
     others = tuple(r for r in case.activities if r not in dead)
     several = sum(each.exit is not None and each.exit.signal == signal.SIGABRT for each in case.ranks.values()) > 1
+    piece = refused_piece(said)
     refused = blame.found if isinstance(blame.found, Refused) else None
     theirs: Message = _where_the_others_were(case, others)
     if refused is not None:
@@ -187,8 +192,9 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
         "HD104",
         sentence(
             [
-                [Ranks(dead), " aborted in a collective that the ranks entered with different sizes or dtypes"],
-                "" if several else _too_much(said),
+                [Ranks(dead), " aborted", at(one_place(case, dead))],
+                " in a collective that the ranks entered with different sizes or dtypes",
+                f", where it {piece}" if piece and not several else "",
             ],
             theirs,
         ),
@@ -197,12 +203,6 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first), and the same calls in "
         "the same order",
     )
-
-
-def _too_much(said: str) -> str:
-    """', where it got a piece of 16 bytes and expected 10', by gloo's own words."""
-    found = re.search(r"preamble\.length <= op\.nbytes\. (\d+) vs (\d+)", said)
-    return f", where it got a piece of {found[1]} bytes and expected {found[2]}" if found else ""
 
 
 def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
@@ -264,7 +264,8 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
-        "mend that failure" + ("; the others only wait for it" if others_of(case, blame) else ", which every rank met")
+        "mend that failure"
+        + ("; the others only wait for it" if others_of(case, blame) else ", which every rank raised")
         if failed
         else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
         "a flag) before any of them ends"

@@ -30,7 +30,7 @@ def nothing_to_do(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         ),
         joined(
             _through(feeder),
-            "either there is nothing to do, or whoever sends the requests has stopped: the ranks wait as they should",
+            "no request has come",
         ),
         "see whether a request was sent; if PyTorch's timeout ends the wait of the others, let the rank send them a "
         "command that does nothing now and then",

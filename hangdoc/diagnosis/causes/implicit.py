@@ -10,7 +10,14 @@ from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import NOT_SEEN_FILLED, extra_or_missing_call, filled_unevenly
 from hangdoc.diagnosis.causes.doubts import doubt_about_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import MOST_CHOICES, call_name, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import (
+    MOST_CHOICES,
+    call_name,
+    line_of,
+    place,
+    what_a_library_does,
+    where_they_wait,
+)
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering, conditions_of_running_alone
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
@@ -18,7 +25,7 @@ from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forwa
 from hangdoc.diagnosis.condition.elsewhere.in_library import conditions_in_library
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import advice, is_implicit, library_call, words
+from hangdoc.diagnosis.frames.landmarks import advice, is_implicit
 from hangdoc.diagnosis.frames.library import package_of
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.message import (
@@ -30,6 +37,7 @@ from hangdoc.model.message import (
     conditions_in,
     joined,
     sentence,
+    without,
 )
 
 
@@ -40,7 +48,8 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or gap.token.op == END or not is_implicit(gap.token.stack):
         return None
     token = gap.token
-    library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
+    library = what_a_library_does(token)
+    there = " there" if token.frame is not None else ""
     cure = f" ({known})" if (known := advice(token.stack)) else ""
     point = blame.found.branch_point
     if point is None or point.quiet:
@@ -50,22 +59,24 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             return _came_out_early(case, blame, gap, library, cure)
     finding = extra_or_missing_call(case, blame, gap)
     hook, under = skipped_by_hook(case.sources) if point is None or point.of_library else ("", [])
-    answer: Message = [f" {hook}() may have told the library to leave it out, by ", Joined(under, " and ")]
+    answer: Message = [f" {hook}() may have made the library leave it out, by ", Joined(under, " and ")]
     told = point is not None or under or blame.found.came_before or any(conditions_in(finding.why))
     within = conditions_in_library(case.sources, token.stack) if not told else []
     if within:
         return _decided_within(case, blame, gap, finding.verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
-        finding.verdict,
+        without(finding.verdict, f" ({library})"),
         [
-            [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
-            [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
+            [line_of(token.frame), " does not look like communication, but "] if token.frame is not None else "",
+            [f"{library}{there}, and every rank has to take part. ", Sentences(finding.why)],
             _where_to_look(case) if blame.found.came_before else "",
             answer if under else "",
         ],
         FIX_QUIET
         if point is not None and point.quiet
+        else _FIX_FILLED
+        if point is None and not under and filled_unevenly(case, blame, gap)
         else [_how_to_fix(blame, gap), cure]
         if under or finding.decided_at is None
         else finding.fix,
@@ -92,19 +103,16 @@ def _where_to_look(case: Case) -> Message:
     return [" ", Joined(said, ". ")] if said else ""
 
 
-FIX_QUIET = (
-    "let all ranks decide alike which rounds communicate: all_reduce what the condition tests, or count rounds, which "
-    "are the same on every rank"
-)
-_FIX_ROUNDS = "give every rank the same number of rounds there, and let all ranks agree on when to stop"
+FIX_QUIET = "let all ranks agree on which rounds communicate (all_reduce what the condition tests)"
+_FIX_ROUNDS = "give every rank the same number of rounds there"
+_FIX_FILLED = "fill it equally often on every rank, with something empty where there is nothing"
 _FIX_WITHIN = (
     "let all ranks go the same way there: all_reduce what the library tests before it does, or give every rank what "
     "passes the test"
 )
 _UNSEEN_WITHIN = "which way the library went there on each rank was not seen"
 _FIX_BEFORE = (
-    "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
-    "only, a module that one rank skipped, an exception that it caught"
+    "look at what came before these calls: every rank makes both, and one rank skipped, or made, a call before them"
 )
 
 
@@ -112,9 +120,9 @@ def _how_to_fix(blame: Blame[Diverged], gap: Gap) -> Message:
     if blame.found.came_before:
         return _FIX_BEFORE
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
-        return "let every rank reach it, or none: look at what is called on some ranks only"
+        return "see which of the calls below that line some ranks make, and others do not"
     line = place(gap.token.frame) or "that line"
-    return ["let every rank run ", line, ", or leave the library call out of the rank-dependent part"]
+    return ["let every rank run ", line, ", or none"]
 
 
 def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> Finding:
@@ -122,17 +130,15 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> F
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     return Finding(
         "HD109",
-        extra_or_missing_call(case, blame, gap).verdict,
+        without(extra_or_missing_call(case, blame, gap).verdict, f" ({library})"),
         joined(
             [
-                [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
+                [f"{library} at ", place(gap.token.frame), ", in more calls on ", culprits, " than on ", others],
                 call_counts(case, blame),
             ],
-            what_decided(case, blame)
-            or "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
+            what_decided(case, blame),
         ),
-        "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
-        "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
+        "compare on the ranks what it works on, its options, and the rounds in which it does not communicate",
     )
 
 
@@ -142,7 +148,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     filled = filled_unevenly(case, blame, gap)
     decided = "" if filled else what_decided(case, blame)
     within = conditions_in_library(case.sources, gap.token.stack) if not (filled or decided) else []
-    verdict = sentence(
+    verdict: Message = sentence(
         [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
         where_they_wait(case, others_of(case, blame)),
     )
@@ -150,19 +156,15 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
         return _decided_within(case, blame, gap, verdict, within, [_FIX_WITHIN, cure])
     return Finding(
         "HD109",
-        verdict,
+        without(verdict, f" ({library})"),
         joined(
             [
-                [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
-                [" than on ", others, call_counts(case, blame)],
+                [f"{library} at ", line, ", in fewer calls on ", culprits, " than on ", others],
+                call_counts(case, blame),
             ],
-            filled or decided or "it ran fewer rounds there, or was stopped",
+            filled or decided,
         ),
-        "fill it equally often on every rank, with something empty where there is nothing"
-        if filled
-        else FIX_QUIET
-        if decided
-        else _FIX_ROUNDS + cure,
+        _FIX_FILLED if filled else FIX_QUIET if decided else _FIX_ROUNDS + cure,
         NOT_SEEN_FILLED if filled else doubt_about_condition(case, blame) if decided else _UNSEEN_WITHIN,
     )
 
@@ -172,15 +174,16 @@ def _decided_within(
 ) -> Finding:
     """HD109 of a line that all ranks run, below which a library's own conditions decide whether it communicates."""
     culprits, others, token = Ranks(blame.culprits), Ranks(others_of(case, blame)), gap.token
-    library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
+    library = what_a_library_does(token)
     fewer = "fewer" if gap.kind == "insert" else "more"
-    counted: Message = [line_of(token.frame) or "that line", f" issues {fewer} on ", culprits, " than on ", others]
+    line = line_of(token.frame) or "that line"
+    counted: Message = [f"{library} at ", line, f", in {fewer} calls on ", culprits, " than on ", others]
     libraries: list[Message] = list(dict.fromkeys(package_of(each.file) for each in within))
     decided: Message = ["in ", Joined(libraries, " and "), ", what it calls there depends on ", Joined(within, " and ")]
     return Finding(
         "HD109",
-        verdict,
-        joined([f"{library} is a collective of all ranks, and ", counted, call_counts(case, blame)], decided),
+        without(verdict, f" ({library})"),
+        joined([counted, call_counts(case, blame)], decided),
         fix,
         _UNSEEN_WITHIN,
         within[0],

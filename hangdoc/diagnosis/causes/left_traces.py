@@ -26,7 +26,7 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
 
-DOUBT = "that this condition parted the ranks is only known by what it left behind"
+DOUBT = "that the ranks diverged at this condition is only known by what it left behind"
 _DEEPEST = 2
 """Functions that the condition asks, and those that these name; names that it tests, and those of what sets these.
 Chosen by hand."""

@@ -252,8 +252,8 @@ def stopped_at(stops: list[Stop]) -> Message:
 
 
 def _fix(stops: list[Stop], library: str) -> str:
-    count = "give every rank the same number of batches (DistributedSampler(drop_last=True), or agree on the count)"
     if not stops:
+        count = "give every rank the same number of batches"
         return f"{count}, and let all ranks agree before anything stops {library}'s loop"
     condition = stops[0].guard.condition.removeprefix("if ").removesuffix(":") if stops[0].guard else ""
-    return f"let all ranks agree on `{condition}` (all_reduce it) before anybody stops the loop; or {count}"
+    return f"let all ranks agree on `{condition}` (all_reduce it) before anybody stops the loop"

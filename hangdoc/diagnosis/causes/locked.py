@@ -254,7 +254,7 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     below = [] if process is None else [child for child in descendants(process) if child.last is not None]
     states: list[Message] = [[f"process {child.pid} ", state_of(child)[1]] for child in below[:_MOST_PROCESSES]]
     same = tuple(r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK)
-    why = "a process took it and has not let it go, or ended without doing so"
+    why = "nobody has let go of it"
     ways = ways_round_letting_go(where, case.sources) if where is not None else []
     out: Message = ""
     if where is not None and len(ways) == 1:
@@ -301,7 +301,7 @@ def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
     where = case.activities[trying[0]].where
     file = next((file.target for rank in trying for file in lock_files(case, rank)), "")
     late, said = let_go_late(blame.found.taken_at, case.sources), case.last_words(blame.culprits[0])
-    came_back: Message = "it went on without removing what it had created, perhaps after an exception"
+    came_back: Message = "it went on without removing what it had created"
     if late is not None:
         line, text = late
         came_back = [f"an exception leads past `{text}` (", Place(blame.found.taken_at.file, line), ")"]
@@ -321,7 +321,7 @@ def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
         "HD504",
         sentence(
             [
-                [Does(trying, "tries", "try"), f" without an end to take {lock} at ", _at(where)],
+                [Does(trying, "keeps", "keep"), f" trying to take {lock} at ", _at(where)],
                 [", which ", Ranks(blame.culprits), f" {took}", there],
             ],
             where_they_wait(case, blame.culprits),
@@ -362,9 +362,7 @@ def left_behind(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             [Does(same, "waits", "wait"), f" for the lock file {file.target} at ", _at(where)],
             where_they_wait(case, others) if others else "",
         ),
-        joined(
-            made + before, holders if file.peers else f"{nobody}: who made it most likely ended without removing it"
-        ),
+        joined(made + before, holders if file.peers else nobody),
         f"see what process {file.peers[0]} does: it has to let the lock go"
         if file.peers
         else f"remove {file.target} if no other program uses it, and lock with flock (filelock.FileLock), which the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
-from hangdoc.diagnosis.causes.phrases import at, doing, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
@@ -57,7 +57,7 @@ def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
 
 _PAIRS = (
     "let both ranks of a pair decide by the same values whether they exchange messages: gather what they decide by, or "
-    "let one of them decide and tell the other"
+    "let one of them decide and send the other its decision"
 )
 
 
@@ -74,6 +74,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
+    decided = _decided_at(case, blame.found, first, peer)
     return Finding(
         "HD202",
         sentence(
@@ -83,12 +84,33 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
             ]
         ),
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
-        _PAIRS
-        if peers_decided_by(case, first, peer)
-        else f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
-        + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
-        decided_at=_decided_at(case, blame.found, first, peer),
+        _PAIRS if peers_decided_by(case, first, peer) else _fix(case, blame.found, first, peer, decided, fewer),
+        decided_at=decided,
     )
+
+
+def _fix(
+    case: Case, found: MissingPartner, waiter: Activity, peer: int, decided: Condition | None, fewer: int
+) -> Message:
+    """What gives the message its partner, by the line or the condition that left it out, as far as one is known."""
+    verb = "send" if waiter.kind == ActivityKind.RECV else "receive"
+    if found.skipped is None and (alone := came_alone(case, waiter, peer)):
+        both = f"let rank {waiter.rank} come there only if rank {peer} {verb}s as well: let both agree on "
+        return [both, Joined(alone, " and ")]
+    if decided is not None:
+        return [
+            [f"let rank {peer} {verb} whichever way ", decided, " goes (an empty message where there is nothing), or "],
+            f"let rank {waiter.rank} know that none comes",
+        ]
+    skipped = found.skipped if found.skipped is not None and found.skipped.rank == peer else None
+    if skipped is not None and skipped.frame is not None:
+        return [
+            f"let rank {peer} {verb} at ",
+            line_of(skipped.frame),
+            f" in every round, or let rank {waiter.rank} know that none comes",
+        ]
+    count = f"{fewer} fewer than" if fewer > 0 else "not what"
+    return f"see why rank {peer} {verb}s {count} rank {waiter.rank} waits for"
 
 
 def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> Condition | None:
@@ -135,7 +157,9 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
             ["whom a rank names there is decided by ", Joined(named, " and ")] if named else "",
         ),
         joined(
-            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides",
+            ["let both sides agree on ", Joined(parted or named, " and ")]
+            if parted or named
+            else f"look for the {'send' if alone.kind == ActivityKind.RECV else 'recv'} that this one waits for",
             "" if any_source or not case.to_see_history else f"to see the peers: {case.to_see_history}",
         ),
     )

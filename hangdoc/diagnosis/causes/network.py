@@ -39,7 +39,7 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen | CutOff]) -> F
             if hosts
             else f"the network is cut: {connections} without an answer ({addresses})",
             *hosts[1:],
-            [in_calls, ", and no code is to blame"],
+            in_calls,
         ),
         f"unsent data is in the send queues and is sent again and again between exactly these pairs: {addresses}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
@@ -100,10 +100,7 @@ def all_arrived(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     where = waiting_at(case, tuple(case.activities))
     return Finding(
         "HD602",
-        sentence(
-            ["all ranks wait ", where, ", and the call does not complete"],
-            "no rank's code is to blame",
-        ),
+        sentence(["all ranks wait ", where, ", and the call does not complete"]),
         "every member has issued the call with equal arguments"
         + (", and the sockets of this machine are quiet" if _saw_sockets(case) else ""),
         "look at the devices, drivers and network cards (`nvidia-smi`, `dmesg`), and at the backend's own log "

@@ -93,8 +93,7 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
             [Does(culprits, "waits", "wait"), " in ", _named(case, found.mine), ", "],
             [Ranks(found.others), " in ", _named(case, found.theirs)],
         ],
-        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
-        "not iterate over sets)",
+        "issue the calls of different groups in the same order on every rank",
     )
 
 

@@ -38,7 +38,7 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
         return Finding(
             "HD602",
             sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
-            "every rank of the call is in it with equal arguments, so no rank's code is to blame",
+            "every rank of the call is in it with equal arguments",
             _DEVICE,
         )
     return Finding(

@@ -208,10 +208,7 @@ def _listed(members: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, members))}]"
 
 
-_SAME_ORDER = (
-    "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do not iterate "
-    "over sets)"
-)
+_SAME_ORDER = "issue the calls of different groups in the same order on every rank"
 
 
 # Each branch is one of the things that both sides must show.
@@ -290,9 +287,8 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if loop
         else what_decided(case, blame) or no_condition(case, blame, gap),
         "iterate over the same items in the same order on all ranks (`sorted`)"
-        if loop
-        else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
-        "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
+        if loop or item_of_unordered(case.sources, gap.mine.stack) is not None
+        else "let all ranks take the same arm of the condition, or issue the same operation in both",
         reorders=loop is not None,
     )
 

@@ -21,14 +21,13 @@ OUTSIDE = {
     ActivityKind.UNINTERRUPTIBLE: OutsideWords(
         "HD404",
         "stuck in the kernel: {text}",
-        "the kernel waits for a device or a file system and lets no signal through: a dead network mount, a failing "
-        "disk or a driver",
+        "the kernel waits for a device or a file system, and lets no signal through",
         "check the mounts and disks of that host (`dmesg`, `df`); the process ends only when the kernel's wait does",
     ),
     ActivityKind.TERMINAL: OutsideWords(
         "HD405",
         "waiting for a person: {text}",
-        "the program asks a question and nobody answers; under a launcher nobody can",
+        "the program asks a question, and nobody has answered",
         "answer it, or take input() and prompts out of code that runs under a launcher (pass a flag instead)",
     ),
     ActivityKind.DEBUGGER: OutsideWords(
@@ -40,36 +39,32 @@ OUTSIDE = {
     ActivityKind.COMPILING: OutsideWords(
         "HD502",
         "still compiling ({text})",
-        "compilation takes as long as it takes, and it runs on this rank while the others have finished or skipped it",
-        "wait for it; warm the compile cache on one rank first, or compile on all ranks at the same point",
+        "the others wait until it has compiled",
+        "wait for it; to compile less, share a compile cache between the ranks",
     ),
     ActivityKind.WAITING_FOR_WORKER: OutsideWords(
         "HD503",
         "waiting for a DataLoader worker",
         "the batch that a worker should bring does not come",
-        "set DataLoader(timeout=…), give the worker's network and file access a timeout, and start workers with "
-        "multiprocessing_context='spawn' if it died in a lock copied by fork",
+        "see what the worker waits for; DataLoader(timeout=…) turns such a wait into an error",
     ),
     ActivityKind.REMOTE_CALL: OutsideWords(
         "HD505",
         "{text}",
-        "a function that it called on another rank (torch.distributed.rpc) has not returned: the thread that runs it "
-        "there waits, or never got to it",
-        "look at what the called function waits for on the other rank; give rpc_sync a timeout, and let no function "
-        "that is called wait for calls of ranks that may have ended",
+        "a function that it called on another rank (torch.distributed.rpc) has not returned",
+        "look at what that function waits for on the other rank; a timeout of rpc_sync turns the wait into an error",
     ),
     ActivityKind.FILE_LOCK: OutsideWords(
         "HD504",
         "{text}",
-        "a lock file is taken and its holder does not let go, or is long dead",
-        "let the holder go before it waits for others: no barrier or other collective inside the lock; remove the lock "
-        "file if nobody holds it",
+        "nobody has let go of that lock",
+        "find who holds the lock (`lslocks`, `fuser`), and remove a lock file that nobody holds",
     ),
     ActivityKind.LOCK: OutsideWords(
         "HD505",
         "{text}",
-        "another thread of the process holds, or was to set, what this one waits for",
-        "take locks in one order, never hold one over a collective, and give waits a timeout",
+        "no other thread of the process has ended that wait",
+        "see which thread was to end that wait; a timeout turns the wait into an error",
     ),
     ActivityKind.GIL_HELD: OutsideWords(
         "HD506",
@@ -80,28 +75,35 @@ OUTSIDE = {
     ActivityKind.PIPE: OutsideWords(
         "HD507",
         "{text}",
-        "the other end of the pipe does not read, write or open it",
-        "make sure that somebody drains or fills the pipe, and close ends that are not used",
+        "that system call on the pipe has not returned",
+        "look at the process at the other end of the pipe",
     ),
     ActivityKind.IO: OutsideWords(
         "HD507",
         "{text}",
-        "a read, write or connect that does not return: a dead mount, a silent server, a full buffer",
-        "give it a timeout, and check the file system or server at the other end",
+        "that system call has not returned",
+        "look at the file system or the server at the other end, and give the call a timeout",
     ),
     ActivityKind.WAITING_FOR_CHILD: OutsideWords(
         "HD509",
         "{text}",
         "the child has not ended",
-        "look at the child: its own state is the cause; give the wait a timeout and drain its pipes",
+        "look at what the child does, and give the wait a timeout",
     ),
     ActivityKind.SHUTTING_DOWN: OutsideWords(
         "HD701",
         "{text}",
-        "a thread that is not a daemon, or an exit hook, still runs",
-        "end the thread before the main thread returns, or make it a daemon",
+        "Python ends only when that thread has ended",
+        "let the program end that thread before it returns",
     ),
 }
+
+EXIT_HOOK = OutsideWords(
+    "HD701",
+    "{text}",
+    "Python ends only when its exit hooks have returned",
+    "give the wait of the exit hook a timeout, or do its work before the program returns",
+)
 
 UNANSWERABLE = OutsideWords(
     "HD405",
@@ -114,35 +116,29 @@ UNANSWERABLE = OutsideWords(
 FAILED = OutsideWords(
     "HD701",
     "{text}",
-    "an exception ended its program; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
-    "the launcher does not see the failure and lets the others wait",
-    "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
+    "an exception ended its program, and the process stays alive, so that the launcher does not see the failure",
+    "mend the exception, and end what keeps the process alive in `finally`, so that a failed rank exits",
 )
 
 LEFT_ALONE = OutsideWords(
     "HD505",
     "{text}",
-    "no other thread of the process is left that runs the program's code: the one that was to fill, set or release it "
-    "has ended, perhaps by an exception that shows only on stderr, or the waiting thread holds it itself",
-    "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
-    "give waits a timeout",
+    "no other thread of the process is left that runs the program's code, so that nobody ends that wait",
+    "see on stderr whether an exception ended the thread that was to end that wait, and give the wait a timeout",
 )
 
 LOGGER = OutsideWords(
     "HD505",
     "{text}",
-    "the logger's queue is full, and no thread takes records from it: its QueueListener was not started in this "
-    "process, was stopped, or ended by an exception in a handler",
-    "give the QueueHandler a queue without a limit, start the QueueListener in every process, and let no exception "
-    "leave its handlers",
+    "the logger's queue is full, and no thread takes records from it",
+    "start a QueueListener in this process, or give the QueueHandler a queue without a limit",
 )
 
 EACH_OTHER = OutsideWords(
     "HD505",
     "{text}",
-    "every thread of the process waits for another one, without a timeout: nobody is left who could go on",
-    "give waits a timeout, empty a bounded queue (or let its producer see that it is over) before joining the thread "
-    "that fills it, and take locks in one order",
+    "every thread of the process waits for another one, without a timeout",
+    "see which of these waits should have ended first; a timeout turns it into an error",
 )
 
 UNREAD = OutsideWords(
@@ -157,62 +153,55 @@ NEVER_STOPPED = OutsideWords(
     "HD701",
     "{text}",
     "only its event would end that loop, and nobody is left who sets it: the main thread is over",
-    "set the event in `finally`, or where the program ends, whatever happens; or make the thread a daemon",
+    "set the event in `finally`, or make the thread a daemon",
 )
 
 SIGNAL = OutsideWords(
     "HD508",
     "{text}",
-    "the process that was to send the signal has sent none, has sent it to others, or sent it before this one was "
-    "ready for it: nobody keeps a signal for a process that is not listed, or not yet there",
-    "tell it by something that stays (a file, a store key, a collective), or send the signal when all have said that "
-    "they wait, and give the wait a timeout (signal.sigtimedwait)",
+    "no signal has come, and one that was sent before the process waited for it is lost",
+    "use something that stays (a file, a store key), and give the wait a timeout (signal.sigtimedwait)",
 )
 
 QUEUE = OutsideWords(
     "HD507",
     "{text}",
-    "the process that was to fill it, or to empty it, does not: it waits itself, has ended, or has put fewer items "
-    "than are taken out",
-    "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
+    "no process at the other end of the queue has ended that wait",
+    "see what the process at the other end of the queue does, and give get() and put() a timeout",
 )
 
 TASK = OutsideWords(
     "HD509",
     "{text}",
-    "Ray starts a task only where the resources that it asks for are free, and waits for them without a time limit: "
-    "another task or actor may hold them, or no node may have as many; or the task itself waits",
-    "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`), give up actors that are "
-    "done, and give ray.get() a timeout",
+    "Ray starts a task only where the resources that it asks for are free, and waits for them without a time limit",
+    "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`)",
 )
 
 ANSWERED = OutsideWords(
     "HD507",
     "{text}",
-    "the thread at the other end has answered what it was sent, and waits for the next request: the two sides count "
-    "their bytes, or their messages, differently",
-    "let both sides agree on the length of a message (send it first), and give the read a timeout",
+    "both ends of the connection wait for data of each other",
+    "see which side owes data (send the length of a message first), and give the read a timeout",
 )
 
 DESTROY = OutsideWords(
     "HD702",
     "in destroy_process_group",
-    "shutting down is a step of all ranks, and the others are not there yet, or never come",
+    "shutting down is a step of all ranks, and the others are not there",
     "let every rank reach destroy_process_group at the same point of the program",
 )
 
 BETWEEN_PROCESSES = OutsideWords(
     "HD505",
     "{text}",
-    "processes share what it waits for: another one was to set it, or to come there as well, and has not",
+    "processes share what it waits for, and no other one has ended that wait",
     "let whoever is to end that wait do so on every way out, an error as well (`finally`), and give it a timeout",
 )
 
 LOST_TASK = OutsideWords(
     "HD509",
     "{text}",
-    "nobody works on what it waits for. That is how it looks after a worker died: its task is lost, and "
-    "multiprocessing.Pool silently starts another worker",
-    "find out why the worker died (`dmesg` shows kills by the kernel's OOM killer; os._exit and crashes in native code "
-    "leave nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
+    "nobody works on what it waits for. When a worker of multiprocessing.Pool dies, its task is lost, and the pool "
+    "silently starts another worker",
+    "see whether a worker died, or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
 )

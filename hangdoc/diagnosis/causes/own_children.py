@@ -54,7 +54,7 @@ def child_joined(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         ),
         [
             [f"it inherited {_listed(_OF_THE_JOB)} from rank {rank}, so that ", joining],
-            " met the rendezvous of this job, and its calls wait for ranks that know nothing of it",
+            " joined the rendezvous of this job, and its calls wait for ranks that never make them",
         ],
         [_start_it(case, rank), joining],
     )

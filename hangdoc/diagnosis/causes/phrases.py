@@ -6,16 +6,17 @@ from datetime import datetime, timezone
 
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import is_implicit, library_call, plain, words
+from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, library_call, plain, words
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Message, Place, State, States
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
+from hangdoc.model.wording import single_spaced
 
 MOST_CHOICES = 3
 """Conditions of one kind that a sentence names; chosen by hand."""
@@ -36,21 +37,29 @@ def at(frame: Frame | None) -> Message:
     return [" at ", place(frame)] if frame is not None else ""
 
 
+def one_place(case: Case, ranks: tuple[int, ...]) -> Frame | None:
+    """The user's line that all of these ranks are at, or ended at; None where it differs, or was not seen."""
+    places = {where and (where.file, where.line): where for where in (case.activities[rank].where for rank in ranks)}
+    return next(iter(places.values())) if len(places) == 1 else None
+
+
 def cited(guard: Guard, file: str) -> Condition:
     """'`if loss < best:` (train.py:41)'."""
     return Condition(guard.condition, file, guard.line)
 
 
 def call_name(token: Token | None) -> str:
-    """What a person calls it: 'barrier', or 'all_reduce (DDP gradient synchronisation)'."""
+    """What a person calls it: 'barrier'. What a library does there is said of those who wait, and where it decides."""
     if token is None:
         return "nothing"
     if token.op == END:
         return "the end of the program"
-    mark = (words(token.stack) or library_call(token.stack)) if is_implicit(token.stack) else None
-    if mark and token.op in mark:  # without a journal, a landmark is all that is known of the call
-        return mark
-    return f"{token.op} ({mark})" if mark else token.op
+    return "collective" if is_named_by_library(token.op, token.stack) else token.op
+
+
+def what_a_library_does(token: Token) -> str:
+    """'FSDP gathers parameters', or "somelib's report() calls all_gather"."""
+    return words(token.stack) or f"{library_call(token.stack) or 'a library'} calls {token.op}"
 
 
 def call_at(token: Token) -> Message:
@@ -66,11 +75,14 @@ def is_awaited(token: Token) -> bool:
 
 def doing(activity: Activity) -> Message:
     """What a rank does, with its line."""
-    return [activity.text, at(activity.where)]
+    return [single_spaced(activity.text), at(activity.where)]
 
 
-def waiting_at(case: Case, ranks: tuple[int, ...]) -> Message:
-    """Where those ranks wait now, in a few words: 'in backward() at train.py:61 train()'."""
+def waiting_at(case: Case, ranks: tuple[int, ...], labels: dict[str, Message] | None = None) -> Message:
+    """Where those ranks wait now, in a few words: 'in all_reduce at train.py:61 train() (FSDP reduces gradients)'.
+
+    ``labels``: what libraries do, and where that was said before; it is said once.
+    """
     stuck = [case.activities[r] for r in ranks if r in case.activities]
     first = next((a for a in stuck if a.kind in COMMUNICATING), next(iter(stuck), None))
     if first is None:
@@ -78,6 +90,11 @@ def waiting_at(case: Case, ranks: tuple[int, ...]) -> Message:
     mark = kind_mark(first.stack)
     # Of a main thread that waits for its own thread, which waits in the call, only the call is told.
     by_thread = first.op if mark is not None and mark.kind not in COMMUNICATING else None
+    if first.landmark and is_implicit(first.stack):
+        call = first.op or (str(first.kind) if first.kind in MESSAGES else "a collective")
+        here = at(first.where)
+        known = labels is not None and labels.setdefault(first.landmark, here) != here
+        return ["in ", call, here, "" if known else f" ({first.landmark})"]
     return ["in ", by_thread or first.landmark or first.op or first.text, at(first.where)]
 
 
@@ -85,13 +102,14 @@ def where_they_wait(case: Case, ranks: tuple[int, ...]) -> Message:
     """'ranks 0, 1 and 3 wait in backward() at train.py:61 train(); rank 2 is at train.py:9 save() (sleeping)'; '' where
     none of them was seen."""
     seen = [rank for rank in ranks if rank not in case.hidden]
-    return States(tuple(_state(case, rank) for rank in seen)) if seen else ""
+    labels: dict[str, Message] = {}
+    return States(tuple(_state(case, rank, labels) for rank in seen)) if seen else ""
 
 
-def _state(case: Case, rank: int) -> State:
+def _state(case: Case, rank: int, labels: dict[str, Message]) -> State:
     activity = case.activities[rank]
     if activity.kind in COMMUNICATING:
-        return State(rank, "waits", "wait", waiting_at(case, (rank,)))
+        return State(rank, "waits", "wait", waiting_at(case, (rank,), labels))
     gone = activity.kind is ActivityKind.EXITED
     if activity.where is not None:
         one, many = ("was", "were") if gone else ("is", "are")

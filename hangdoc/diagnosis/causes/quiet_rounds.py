@@ -59,7 +59,7 @@ def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, ga
     by = hidden if isinstance(hidden, Condition) else None
     said: Message = [", by ", by] if by is not None else ""
     why = ["or it went round as often, and more of its rounds made no call, as under no_sync", said]
-    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", EARLY_OR_QUIET, True, by)
+    return RoundWithoutCall(why, "; and let all ranks synchronize in the same rounds", EARLY_OR_QUIET, True, by)
 
 
 def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bool | None:

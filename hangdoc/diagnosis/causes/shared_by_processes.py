@@ -83,8 +83,7 @@ def meeting_passed_by(case: Case, blame: Blame[PassedMeeting]) -> Finding:
             where_they_wait(case, missing),
         ),
         joined(
-            "it ends when every rank has done its part there, and it is none of the job's groups: no collective can "
-            "take its place",
+            "it ends when every rank has come there",
             [Joined(deciding, " and "), " decides whether a rank comes to it"] if deciding else "",
             [Joined(past, " or "), " may have led past it"] if past else "",
         ),

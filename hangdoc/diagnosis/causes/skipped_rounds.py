@@ -43,7 +43,7 @@ def fewer_synchronised_rounds(case: Case, blame: Blame[Diverged]) -> Finding | N
         "HD102",
         sentence(
             [
-                [Ranks(culprits), " synchronised in fewer rounds of the loop, or left it early"],
+                [Ranks(culprits), " synchronized in fewer rounds of the loop, or left it early"],
                 [" (", Place(loop.file, loop.guard.line), ")"],
             ],
             where_they_wait(case, others_of(case, blame)),
@@ -90,8 +90,8 @@ def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
             Joined(shown) if shown else "",
             "" if counted else ["or ", cited(loop.guard, loop.file), " ended earlier on ", Ranks(culprits)],
         ),
-        f"let all ranks agree on {agree} in every round (all_reduce the flag), or make the call in every round; "
-        "if no round was skipped, give every rank the same number of iterations",
+        f"let all ranks agree on {agree} in every round (all_reduce the flag)"
+        + ("" if counted else "; if no round was skipped, give every rank the same number of rounds"),
         EARLY_OR_QUIET,
         Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
     )
@@ -128,8 +128,8 @@ def _one_of_the_others(case: Case, blame: Blame[Diverged], loop: BranchPoint) ->
             [Joined([cited(skip.guard, skip.file) for skip in skips], " or "), " keeps a round of it from the call"],
             ["one of ", Ranks(others), " may have skipped it there, or ", at, " ended there in an earlier round"],
         ),
-        f"let all ranks agree on `{condition}` in every round (all_reduce the flag), or make the call in every round; "
-        "if no round was skipped, give every rank the same number of iterations",
+        f"let all ranks agree on `{condition}` in every round (all_reduce the flag); if no round was skipped, give "
+        "every rank the same number of rounds",
         EARLY_OR_QUIET,
         Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
     )
@@ -172,8 +172,8 @@ def round_raised(case: Case, blame: Blame[Diverged]) -> Finding | None:
             f"{'it' if len(culprits) == 1 else 'the first of them'} last wrote: {said}" if said else "",
             ["or ", at, " ended earlier on ", Ranks(culprits)],
         ),
-        "check what may fail before the round communicates and let all ranks agree to skip it (all_reduce a flag), or "
-        "make the call in every round; if no round was skipped, give every rank the same number of iterations",
+        "let all ranks agree to skip the round in which one of them fails (all_reduce a flag before the call); if no "
+        "round was skipped, give every rank the same number of rounds",
         "the exception itself was not seen, and a loop that ended early looks the same",
         caught.raised[0] if len(caught.raised) == 1 else caught.handler,
     )

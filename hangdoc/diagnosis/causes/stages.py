@@ -15,7 +15,7 @@ from hangdoc.diagnosis.causes.library_loops import (
     stopped_at,
     stops_of_stages,
 )
-from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, what_a_library_does, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
@@ -65,7 +65,7 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [
             ["the loop that the library runs", below, " ran fewer rounds on ", Ranks(ended)],
-            ": its data ended earlier there, or a hook or a flag stopped it",
+            "",
             [". Or ", Ranks(still), " ", Verb(still, "has", "have"), " come out of the hook already: ", filled]
             if filled
             else "",
@@ -117,9 +117,9 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         joined(
             [
-                "each stage of the loop that the library runs communicates by itself: ",
-                [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
-                [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}".removesuffix(". ")],
+                "each stage of the loop that the library runs makes calls of its own: ",
+                [what_a_library_does(gap.mine), " on ", Ranks(culprits), ", "],
+                [what_a_library_does(gap.theirs), " on ", Ranks(others), f". {reasons}".removesuffix(". ")],
                 more,
             ],
             led,
@@ -165,8 +165,8 @@ def _one_value_more(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | N
         ),
         joined(
             [
-                [Does(gone, "has", "have"), f" finished {still.words}, and ", words(here.stack) or here.op],
-                [" is one call longer on ", Ranks(inside)],
+                [Does(gone, "has", "have"), f" finished {still.words}, and ", Does(inside, "makes", "make")],
+                f" one call more there: {what_a_library_does(here)}",
             ],
             ["what is logged depends on ", Joined(conditions, " and ")] if conditions else "",
         ),

@@ -19,7 +19,7 @@ def owner_that_went_on(case: Case, blame: Blame[StoreLock]) -> Finding:
         "HD504",
         sentence(
             [
-                [Does(found.trying, "tries", "try"), " without an end to become the owner of a key of the store"],
+                [Does(found.trying, "keeps", "keep"), " trying to become the owner of a key of the store"],
                 [at(found.tried_at), "; ", Ranks(culprits), " became it and did not give it back"],
             ],
             where_they_wait(case, culprits),

@@ -40,7 +40,7 @@ _FIX_END = (
 )
 _MOST_DROPPED = 2
 """Conditions by which an iterator leaves items out; chosen by hand."""
-_FIX_WORK = "nothing is broken while that thread works; let it work ahead, so that nobody has to wait for it"
+_FIX_WORK = "let that thread work ahead, so that nobody has to wait for it"
 
 
 @cause("HD501", "HD503", "HD504", "HD505", "HD507", "HD508", "HD509", explains=ThreadWait, order=345)

@@ -92,4 +92,4 @@ def doubted_by_output(found: Divergence | None, told: list[WrittenUnder]) -> str
         return ""
     known = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     shown = any((each.condition.file, each.condition.line) in known for each in told)
-    return "" if shown else "what was written there tells of another condition"
+    return "" if shown else "what was written there points to another condition"

@@ -46,12 +46,8 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     sent = _sent_under(case, server, askers[0])
     late, again = blame.found.late, _asks_again(case, askers[0])
     rounds: Message = ["how often ", Ranks(askers[:1]), " asks depends on ", again] if again is not None else ""
-    why: Message = [
-        ": either it has left them out, a thread of it that was to answer has ended, perhaps by an exception, ",
-        "or the order is wrong",
-    ]
-    fix = "let the thread that serves the socket close it whatever happens, send before the call that the reader has "
-    fix += "to join, and give the read a timeout"
+    why: Message = ""
+    fix = f"let rank {server} send before the call that the reader has to join, and give the read a timeout"
     more = _asked_more_under(case, askers[0]) if _is_unaccepted(case, askers[0]) and not late else []
     if more:
         why = [f": it accepts no more, so another rank may have taken the turn of rank {askers[0]}"]

@@ -243,8 +243,7 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
             compared(calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
         ],
-        "give every rank the same number of iterations (agree on the count first; for batches of data: "
-        "DistributedSampler(drop_last=True))",
+        "give every rank the same number of rounds (agree on the count before the loop)",
         "the loop was not read: a call at the end of one of its rounds looks the same",
     )
 
@@ -273,7 +272,7 @@ def _how_it_differs(
     if not early:
         return [Verb(culprits, "runs", "run"), " the loop once more"]
     if other.quiet:
-        return "left the loop after fewer synchronised steps"
+        return "left the loop after fewer synchronized steps"
     return "left the loop with fewer calls" if other.doubt else "left the loop early"
 
 
@@ -328,8 +327,9 @@ def _fix_rounds(loop: BranchPoint, left: bool, surely: bool, trains: bool, count
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if surely or loop.guard.condition.startswith("while "):
         return stop
-    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if trains else ""
-    return f"{stop + ', or ' if left else ''}{agreed_count(loop.guard.condition)}{join}"
+    join = ", or wrap the loop in `with Join([model]):` (torch.distributed.algorithms.join)" if trains else ""
+    count = agreed_count(loop.guard.condition, alone=not (left or join))
+    return f"{stop + ', or ' if left else ''}{count}{join}"
 
 
 def _fix_left_out(dropped: list[Condition]) -> str:

@@ -55,7 +55,7 @@ def _who(found: UnmadeFile, culprits: tuple[int, ...], does: str) -> list[Messag
     if found.test is None:
         return [", to which ", Ranks(culprits), " alone ", Verb(culprits, "comes", "come")]
     alone: Message = [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"]
-    return ["; ", found.test, f" parts who {does} it from who waits for it, and ", alone]
+    return ["; ", found.test, f" decides who {does} it and who waits for it, and ", alone]
 
 
 def _deciding(case: Case, blame: Blame[UnmadeFile]) -> list[Condition]:

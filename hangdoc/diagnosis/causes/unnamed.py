@@ -37,10 +37,6 @@ _FOR_DATA = frozenset({ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO})
 """Waits that a line of the program's may end, which gives an item or data."""
 _MOST_CONDITIONS = 2
 """That a sentence names; more of them say nothing. Chosen by hand."""
-_THINGS = frozenset(
-    {ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT}
-)
-"""Kinds of activities whose names do not say what a rank does."""
 
 
 @cause(explains=HeldUpUnseen, order=1000)
@@ -129,12 +125,11 @@ def _status_text(status: int | None) -> str:
 
 @cause(explains=Nothing, order=1030)
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
-    """No rank waits for another."""
-    doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
-    verdict = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    """Of no rank it was seen that it waits for another."""
+    verdict = sentence(where_they_wait(case, tuple(sorted(case.seen))))
     given = _given_under(case)
     why = joined(
-        "none of them has issued a call for a while",
+        "which rank waits for which could not be seen",
         ["what they wait for may have been left out where it is given under ", Joined(given, " or ")] if given else "",
     )
     return Finding("", verdict, why, "", decided_at=given[0] if given else None)
@@ -164,8 +159,8 @@ def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding:
         return _alike_in_their_stacks(case)
     return Finding(
         "",
-        "All ranks wait in the same call and it does not complete; they diverged earlier.",
-        "no call sequences could be read, and the stacks alone do not show the past",
+        "All ranks wait in the same call, and it does not complete.",
+        "no call sequences could be read, and stacks alone do not show where the ranks diverged",
         case.to_see_history,
     )
 
@@ -239,11 +234,10 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
         return None
     stuck = case.activities[wait.waiter]
     alike = [w.waiter for w in waits if _same_call(case.activities[w.waiter], stuck)]
-    owed: Message = (
-        [_owed(stuck), ", which waited for it"]
-        if stuck.kind in MESSAGES
-        else [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
-    )
+    owed: Message = [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
+    if stuck.kind in MESSAGES:
+        peers = [w.waiter for w in waits if case.activities[w.waiter].kind == stuck.kind]
+        owed = [_owed_message(stuck, Ranks.of(sorted({*peers}))), ", which waited for ", "them" if peers[1:] else "it"]
     return Finding(
         "",
         sentence([Does(culprits, "has", "have"), " not issued ", owed, at(stuck.where)]),
@@ -260,13 +254,17 @@ def _same_call(one: Activity, other: Activity) -> bool:
     return (one.kind, one.group, one.members, one.sequence) == (other.kind, other.group, other.members, other.sequence)
 
 
-def _owed(stuck: Activity) -> str:
+def _owed(stuck: Activity) -> Message:
     """What the culprit has not issued: the call in which ``stuck`` waits, or the other side of its message."""
-    if stuck.kind == ActivityKind.RECV:
-        return f"its send to rank {stuck.rank}"
-    if stuck.kind == ActivityKind.SEND:
-        return f"its recv from rank {stuck.rank}"
+    if stuck.kind in MESSAGES:
+        return _owed_message(stuck, Ranks((stuck.rank,)))
     return single_spaced(stuck.text)
+
+
+def _owed_message(stuck: Activity, peers: Ranks) -> Message:
+    """'a send to rank 1', 'the recvs from ranks 1 and 6'."""
+    op, way = ("send", "to") if stuck.kind == ActivityKind.RECV else ("recv", "from")
+    return [f"the {op}s {way} " if len(peers.ranks) > 1 else f"the {op} {way} ", peers]
 
 
 @cause(explains=OutsideWait, order=1080)
@@ -297,19 +295,14 @@ def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
 def outside_without_a_name(case: Case, blame: Blame[OutsideWait]) -> Finding:
     """The culprit waits for something that no rule has a name for."""
     culprits = blame.culprits
-    wait = Does(culprits, "waits", "wait")
-    why: Message = (
-        ["what ", wait, " for could not be seen"]
-        if blame.alternatives
-        else [wait, " for something outside the job that hangdoc has no name for"]
-    )
+    why: Message = ["what ", Does(culprits, "waits", "wait"), " for could not be seen"]
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
 
 @cause(explains=Explanation, order=1110)
 def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
     """The culprit and its line are known, the cause is not."""
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "no cause of the catalogue fits", "")
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "hangdoc knows no such cause", "")
 
 
 def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:

@@ -72,7 +72,7 @@ def key_of_the_other_arm(case: Case, blame: Blame[KeyOfTheOtherArm]) -> Finding:
         ),
         joined(
             [
-                [found.test, " parts who sets it, at ", line_of(found.set_at), ", from who waits for it; "],
+                [found.test, " decides who sets it, at ", line_of(found.set_at), ", and who waits for it; "],
                 [Ranks(culprits), " alone ", Verb(culprits, "is", "are"), " past it without waiting"],
             ],
             [Joined(past, " or "), " may have led past the line that sets it"] if past else "",

@@ -49,18 +49,17 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         joined(
             [
-                ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
-                " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
-                ", and the others wait for their gradients",
+                "DDP reduces a bucket once all of its parameters have a gradient, and fewer buckets were ready on ",
+                culprits,
             ],
             ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
             ["what the loss is made of depends on ", Joined(asked, " and ")] if asked else "",
-            [f"{hook}() may have told the library to leave the backward out, by ", Joined(under, " and ")]
+            [f"{hook}() may have made the library leave the backward out, by ", Joined(under, " and ")]
             if under
             else "",
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
-        + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
+        + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
         doubt or ("which way forward() went was not seen" if choices or asked else ""),
         first,
         second,

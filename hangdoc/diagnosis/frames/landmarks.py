@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import is_installed, is_library, package_of
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind, WaitReason
 from hangdoc.model.operations import is_explicit
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.tables import table
@@ -49,6 +49,8 @@ class Landmark:
     """Of a trainer's loop; frames of one stage have the same."""
     reasons: str = ""
     """Of a stage: when the library comes to it."""
+    by_operation: tuple[tuple[str, str], ...] = ()
+    """(part of an operation's name, the words where that operation is called)."""
 
     def matches(self, file: str, function: str) -> bool:
         """True if the frame's path ends in (or, for a folder, contains) this one's, and the function agrees."""
@@ -74,6 +76,7 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             Role(entry["role"]) if "role" in entry else None,
             entry.get("stage", ""),
             entry.get("reasons", ""),
+            tuple(entry.get("by_operation", {}).items()),
         )
         for entry in table(__package__, "landmarks")[kind]
     )
@@ -133,16 +136,31 @@ def below_user(stack: Stack) -> Stack:
 
 
 def words(stack: Stack) -> str | None:
-    """What the library is doing for the user's line, in plain words: the most specific landmark, and the one
-    that the user called where that is another library ('Fabric setting up the module: DDP constructor …')."""
+    """What the library is doing for the user's line, in plain words: the landmark that the user called. Where that is
+    backward(), what a library does in it."""
     marks = [mark for mark in (landmark(f) for f in below_user(stack)) if mark and mark.words]
     # How a library waits for its own tasks says less than what it does for the user.
-    found = [mark.words for mark in marks if mark.reason != WaitReason.TASK] or [mark.words for mark in marks]
+    found = [mark for mark in marks if mark.reason != WaitReason.TASK] or marks
     if not found:
         return None
     inner, outer = found[0], found[-1]
-    # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
-    return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+    if outer.role is Role.BACKWARD and inner.role is not Role.BACKWARD:
+        return f"{_words_of(inner, stack)} in backward()"
+    # Of the parts of one file, the innermost says most: the forward of DDP, and in it the broadcast of its buffers.
+    said = next(mark for mark in found if mark.file == outer.file)
+    return _words_of(said if said.kind in COMMUNICATING or said.implicit else inner, stack)
+
+
+def is_named_by_library(op: str, stack: Stack) -> bool:
+    """True if ``op`` is not an operation, but what a library does there: the stack shows no more of the call."""
+    return is_implicit(stack) and op == words(stack)
+
+
+def _words_of(mark: Landmark, stack: Stack) -> str:
+    """The mark's words, by the innermost operation that has words of its own."""
+    called = (plain(frame.function) for frame in below_user(stack))
+    own = (said for function in called for part, said in mark.by_operation if part in function)
+    return next(own, mark.words)
 
 
 def library_call(stack: Stack) -> str:

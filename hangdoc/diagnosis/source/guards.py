@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.syntax import (
@@ -249,6 +250,8 @@ def _span(case: ast.match_case) -> tuple[int, int]:
     return case.pattern.lineno, last.end_lineno or last.lineno
 
 
+# Asked of every line in the loop, and all of the loop is walked for it.
+@lru_cache(maxsize=4096)
 def _loop(node: ast.AST, depth: int) -> Guard:
     """A loop's guard with its counters: what a `for` assigns, and what any loop adds to or subtracts from."""
     if isinstance(node, ast.While):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,10 +13,21 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.model.process import Frame
-from hangdoc.model.snapshot import SourceText
+from hangdoc.model.snapshot import SourceText, Unavailable
 
 _DEEPEST_EXPRESSION = 200
 """Expressions within each other; chosen by hand: `ast.unparse` fails at 400 (Python 3.11), with few calls around it."""
+_LONGEST_TEXT = 400_000
+"""Characters of a piece that is parsed: a module of 4,000 lines has half as many."""
+_MOST_NODES = 40_000
+"""Nodes of a piece's tree. The largest of the saved cases has 2,350, a module of 4,000 lines some 25,000."""
+_MOST_BRANCHES = 400
+"""Statements of one function that branch or jump, which many questions go through for each of them. Of torch, sympy,
+accelerate, Megatron and their like the largest has 148."""
+_BRANCHING = (
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.match_case),
+    *(ast.Return, ast.Continue, ast.Break, ast.Raise, ast.AugAssign, ast.IfExp, ast.BoolOp, ast.comprehension),
+)
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)")
 
 
@@ -121,6 +133,19 @@ class Sources:
                         self._calls.setdefault(last_name(call.func), []).append(UserCall(file, tree, function, call))
         return self._calls
 
+    def unread(self) -> tuple[Unavailable, ...]:
+        """The pieces that are too large to be read, and so said nothing."""
+        texts = (text for texts in self._by_file.values() for text in texts)
+        return tuple(
+            Unavailable(
+                f"source of {text.function} at {text.file}:{text.first_line}",
+                "it is larger than hangdoc reads",
+                f"Split it: at most {_MOST_BRANCHES} statements of one function that branch or jump are read.",
+            )
+            for text in texts
+            if _read(text)[1]
+        )
+
     def files(self) -> list[str]:
         """The files of which any source was captured."""
         return list(self._by_file)
@@ -166,20 +191,48 @@ class Sources:
                 yield text, tree
 
 
-@lru_cache(maxsize=4096)
 def _parse(text: SourceText) -> ast.AST | None:
+    """The piece's tree; None for what is no Python, or is too large or too deep to be walked again and again."""
+    return _read(text)[0]
+
+
+@lru_cache(maxsize=4096)
+def _read(text: SourceText) -> tuple[ast.AST | None, bool]:
+    """(tree, whether there is none because the piece is too large): the one place where what is read is bounded."""
+    if len(text.text) > _LONGEST_TEXT:
+        return None, True
     # A method is indented, the end of its scrubbed docstring is not: it is no text to be dedented.
     indented = text.text[:1] in (" ", "\t")
     try:
         tree = ast.parse(f"if True:\n{text.text}" if indented else text.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    except (SyntaxError, ValueError):
+        return None, False
+    except (RecursionError, MemoryError):
+        return None, True
     if indented and isinstance(tree.body[0], ast.If):
         tree.body = tree.body[0].body
+    if _is_too_large(tree):
+        return None, True
     if _is_too_deep(tree):
-        return None
+        return None, False
     ast.increment_lineno(tree, text.first_line - 1 - indented)
-    return tree
+    return tree, False
+
+
+def _is_too_large(tree: ast.AST) -> bool:
+    """True if the tree, or one function in it, has more than is read of one."""
+    nodes = 0
+    branches: Counter[int] = Counter()
+    waiting = [(tree, 0)]
+    while waiting:
+        node, function = waiting.pop()
+        nodes += 1
+        branches[function] += isinstance(node, _BRANCHING)
+        if nodes > _MOST_NODES or branches[function] > _MOST_BRANCHES:
+            return True
+        inside = id(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        waiting += [(each, inside) for each in ast.iter_child_nodes(node)]
+    return False
 
 
 def _is_too_deep(tree: ast.AST) -> bool:

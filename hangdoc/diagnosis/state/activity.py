@@ -61,7 +61,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | Non
     if gone is not None:
         main = rank.process.last.main if rank.process and rank.process.last else None
         began = origin(rank.exit) if rank.exit else None
-        stack = began.stack if began else main.frames if main and not rank.exit else ()
+        stack = began.stack if began else rank.exit.stack if rank.exit else main.frames if main else ()
         pid = rank.process.pid if rank.process else None
         return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
     assert rank.process is not None  # _gone covers it

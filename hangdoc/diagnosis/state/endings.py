@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.process import ProcessExit, Raised
@@ -69,6 +71,13 @@ def is_echo(end: ProcessExit) -> bool:
 def timed_out(end: ProcessExit) -> bool:
     """True if some exception of the chain says that a peer was waited for too long."""
     return any(_says(each, "waited_too_long") for each in end.raised)
+
+
+def refused_piece(said: str) -> str:
+    """'got a piece of 16 bytes and expected 10', by gloo's own words for why it aborted a rank; '' where they name no
+    sizes."""
+    found = re.search(r"preamble\.length <= op\.nbytes\. (\d{1,18}) vs (\d{1,18})", said)
+    return f"got a piece of {found[1]} bytes and expected {found[2]}" if found else ""
 
 
 def _says(raised: Raised, entry: str) -> bool:

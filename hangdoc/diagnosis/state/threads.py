@@ -354,5 +354,6 @@ def thread_wait_of(node: Node) -> Wait:
     """What a thread does, in words that follow 'is': 'waiting on a queue'."""
     mark = kind_mark(node.thread.frames)
     if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE:
-        return Wait(mark.kind, f"in {mark.words or 'a collective'}")
+        within = f"a collective ({mark.words})" if mark.implicit else mark.words or "a collective"
+        return Wait(mark.kind, f"in {within}")
     return at_rest(node.process, node.thread, node.thread.frames)

@@ -22,7 +22,7 @@ from hangdoc.report.layout import Row
 from hangdoc.report.page.call_tree import Branch, call_tree
 from hangdoc.report.page.wait_graph import Drawing, draw
 from hangdoc.report.reason_rows import evidence_rows, reason_rows
-from hangdoc.report.terminal import headline
+from hangdoc.report.terminal import headline, jobs_in_words
 
 _MOST_STACKS = 100
 _MOST_SOCKETS = 200
@@ -93,6 +93,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
         diagnosis=diagnosis,
         outcome=outcome,
         facts=facts,
+        jobs=jobs_in_words(diagnosis),
         names=names,
         reasons=list(reason_rows(diagnosis)),
         behaviors=[row for row in behavior_rows(diagnosis, names) if row.pieces],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,38 @@ def test_pods_are_entered_by_exec_or_looked_at_from_a_container_beside(
     assert line[:2] == ["kubectl", "debug"]
     assert {"--image=tools:1", "--target=trainer", "--profile=general", "--stdin"} < {*line}
     assert line[-3:] == ["w-1", "--", "hangdoc"]
+
+
+NODE_SETS = [
+    *(
+        "@x:y",
+        "@@@",
+        "n[",
+        "n[5-1]",
+        "n[0-999999999]",
+        "n[0-10000000]&m",
+        "n[0-99]m[0-9999]",
+        "a,n[0-99999]!n[1-99999]",
+    ),
+    *("n[0-9999999999999999999999999]", "n[0-9999999/0]", "n[[0-9999999]]", "n[0-9999999"),
+]
+
+
+@pytest.mark.parametrize("text", NODE_SETS)
+def test_sets_of_nodes_that_cannot_be_asked(text: str) -> None:
+    pytest.importorskip("ClusterShell")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError):
+            transports.host_names(text)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("n[0-9/3]", 4), ("r[1-2]n[1-3]", 6), ("n[0-19999]", 20_000), ("n[1,3]!n3", 1)]
+)
+def test_sets_of_nodes_that_can(text: str, names: int) -> None:
+    pytest.importorskip("ClusterShell")
+    assert len(transports.host_names(text)) == names

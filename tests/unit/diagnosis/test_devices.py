@@ -124,11 +124,35 @@ def test_a_clash_is_a_hang_at_once(tmp_path: Path) -> None:
     assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (3,), "HD104", "certain")
 
 
-def test_copied_dumps_say_what_they_would_say_of_a_hang(tmp_path: Path) -> None:
-    found = asked(tmp_path, {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: LOOP}, after=86_400.0)
-    assert (found.outcome, found.culprits) == ("blind", ())
-    assert "If it hung: Rank 2 has not issued barrier" in found.verdict
-    assert "scp -p" in found.fix
+@pytest.mark.parametrize("after", [86_400.0, -86_400.0, 0.9], ids=["copied", "older than its calls", "set to one time"])
+def test_times_that_are_not_those_of_the_dumps_are_no_reason_to_be_blind(tmp_path: Path, after: float) -> None:
+    found = asked(tmp_path, {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: LOOP}, after=after)
+    assert (found.outcome, found.culprits, found.confidence) == ("hang", (2,), "likely")
+    assert found.verdict.startswith("Rank 2 has not issued barrier")
+    assert "for how long the calls were under way is not known" in found.sure
+
+
+def test_one_line_says_what_better_dumps_would_add(tmp_path: Path) -> None:
+    ranks = {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: LOOP}
+    found = asked(tmp_path, ranks, after=86_400.0, frames=False, only_active=True)
+    (note,) = (note for note in found.unavailable if note.what == "dumps")
+    for setting in ("cp -p", "TORCH_INCLUDE_ONLY_ACTIVE", "TORCH_INCLUDE_STACK_TRACE", "TORCH_NCCL_ENABLE_TIMING"):
+        assert setting in note.remedy
+    assert not [note for note in asked(tmp_path, ranks, after=601.0).unavailable if note.what == "dumps"]
+
+
+def test_clocks_that_are_apart_are_no_reason_to_be_blind(tmp_path: Path) -> None:
+    """Rank 1's clock is 200 s ahead: its file's time is no proof that the job moved after rank 0 wrote its dump."""
+    ranks = {0: f"{LOOP} barrier*", 1: LOOP}
+    found = asked(tmp_path, ranks, after={0: 60.0, 1: 260.0}, ahead={1: 200.0})
+    assert (found.outcome, found.culprits, found.confidence) == ("hang", (1,), "likely")
+
+
+def test_without_times_most_dumps_have_to_be_there(tmp_path: Path) -> None:
+    ranks = dict.fromkeys(range(3), f"{LOOP} barrier*")
+    found = asked(tmp_path, ranks, size=4, after=86_400.0)
+    assert (found.outcome, found.alternatives) == ("hang", ((3,),))
+    assert asked(tmp_path, ranks, size=8, after=86_400.0).outcome == "blind"
 
 
 def test_complete_dumps_are_of_a_healthy_job(tmp_path: Path) -> None:
@@ -303,9 +327,10 @@ def test_without_the_completed_calls_nothing_is_certain(tmp_path: Path) -> None:
 def test_a_rank_at_work_has_a_share_of_the_time_out(tmp_path: Path) -> None:
     """Rank 0 saves a checkpoint while the others are in the barrier behind it."""
     ranks = {0: LOOP, 1: f"{LOOP} barrier*", 2: f"{LOOP} barrier*"}
-    assert asked(tmp_path, ranks, after=20.0).outcome == "blind"
+    written = {0: 20.0, 1: 20.1, 2: 20.1}
+    assert asked(tmp_path, ranks, after=written).outcome == "blind"
     assert asked(tmp_path, ranks, after=40.0).outcome == "hang"
-    assert asked(tmp_path, ranks, after=20.0, timeout=60.0).outcome == "hang"
+    assert asked(tmp_path, ranks, after=written, timeout=60.0).outcome == "hang"
     everyone = {0: f"{LOOP} all_reduce*", 1: f"{LOOP} barrier*", 2: f"{LOOP} barrier*"}
     assert asked(tmp_path, everyone, after=20.0).outcome == "hang", "nobody works"
 
@@ -321,9 +346,11 @@ def test_a_circle_of_sends_that_wait_needs_no_times(tmp_path: Path) -> None:
     ranks = {rank: f"all_reduce send>{(rank + 1) % 3}*" for rank in range(3)}
     found = asked(tmp_path, ranks, after=86_400.0, waiting=True)
     assert (found.outcome, code(found)) == ("hang", "HD201")
-    assert asked(tmp_path, ranks, after=86_400.0).outcome == "blind"
+    early = {0: 1.0, 1: 1.1, 2: 1.1}
+    assert asked(tmp_path, ranks, after=early, waiting=True).outcome == "hang"
+    assert asked(tmp_path, ranks, after=early).outcome == "blind"
     older = ranks | {1: "all_reduce recv<0 send>2*"}
-    assert asked(tmp_path, older, after=86_400.0, waiting=True).outcome == "blind", "rank 0's dump is an older one"
+    assert asked(tmp_path, older, after=early, waiting=True).outcome == "blind", "rank 0's dump is an older one"
 
 
 def test_a_message_owed_by_a_rank_in_a_call_of_its_own(tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secret_corpus import ARGUMENTS, HARMLESS_ARGUMENTS, HARMLESS_LINES, LINES, PEM, SOURCE, SOURCE_SECRETS, VARIABLES
+from secret_corpus import (
+    ARGUMENTS,
+    FURTHER_LINES,
+    HARMLESS_ARGUMENTS,
+    HARMLESS_LINES,
+    LINES,
+    PEM,
+    SOURCE,
+    SOURCE_SECRETS,
+    VARIABLES,
+)
 
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.model.masking import HIDDEN, Place, mask_lines, mask_named, mask_text, mask_words
@@ -16,7 +26,7 @@ FUNCTION = f"def f():\n{SOURCE}"
 
 
 def test_the_corpus_is_large_enough() -> None:
-    assert len(ARGUMENTS) + len(LINES) + len(VARIABLES) + len(SOURCE_SECRETS) >= 60
+    assert sum(map(len, (ARGUMENTS, LINES, FURTHER_LINES, VARIABLES, SOURCE_SECRETS))) >= 150
     assert len(HARMLESS_ARGUMENTS) + len(HARMLESS_LINES) >= 40
 
 
@@ -29,7 +39,7 @@ def test_arguments(words: list[str], secret: str) -> None:
     assert mask_words(shown) == shown
 
 
-@pytest.mark.parametrize(("line", "secret"), LINES)
+@pytest.mark.parametrize(("line", "secret"), [*LINES, *FURTHER_LINES])
 def test_lines(line: str, secret: str) -> None:
     shown = mask_text(line)
     assert secret in line

@@ -12,7 +12,7 @@ from sample_diagnosis import SAMPLE
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
-from hangdoc.report import write
+from hangdoc.report import markdown, write
 from hangdoc.report.markdown import render
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:y) ![i](http://a/b) | # *b* _i_ @user\x1b[31m\nnext"
@@ -64,3 +64,13 @@ def test_text_of_the_job_stays_text() -> None:
 def test_the_suffix_chooses_it(tmp_path: Path) -> None:
     write(SAMPLE, tmp_path / "hang.md")
     assert (tmp_path / "hang.md").read_text().startswith("### ✖ hang")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://evil.example/x", "HTTPS://evil.example", "www.evil.example", "ftp://e.example"]
+)
+def test_addresses_of_the_job_are_no_links(url: str) -> None:
+    text = markdown._prose(f"see {url} and ({url}), `{url}`")
+    outside = text.replace(f"`{url}`", "")
+    assert url not in outside.replace("\\", "")
+    assert outside.replace("\\", "").replace("<!-- -->", "").count(url) == 2

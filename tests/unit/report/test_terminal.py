@@ -26,7 +26,7 @@ from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import NO_PROBE, Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
 from hangdoc.report.links import link_to
-from hangdoc.report.terminal import render, render_for
+from hangdoc.report.terminal import recall, render, render_for
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -64,6 +64,11 @@ hangdoc ✖ hang · 4 ranks · stalled 31 s · torchrun train.py
 
 def test_the_whole_report():
     assert render(SAMPLE, width=110) == EXPECTED
+
+
+def test_what_is_said_again_is_the_whole_short_answer():
+    answer, _, rest = EXPECTED.partition("  rank 2     train.py:88")
+    assert recall(SAMPLE, width=110) == answer.replace(" · stalled 31 s", "") + rest[rest.index("  sure?") :]
 
 
 def test_a_note_that_does_not_fit_is_below_its_line():
@@ -181,6 +186,14 @@ def test_a_working_job_gets_one_sentence():
     ranks = (dataclasses.replace(SAMPLE.ranks[0], moving=True), *SAMPLE.ranks[1:])
     text = render(dataclasses.replace(SAMPLE, outcome="slow", ranks=ranks, verdict="Rank 0 computes."))
     assert text == "hangdoc ◔ slow · no progress for 31 s · 4 ranks · torchrun train.py\n  Rank 0 computes.\n"
+
+
+def test_a_verbose_report_of_a_job_that_works_has_every_stack():
+    frames = (Frame("/x/train.py", 61, "train"), Frame("/x/train.py", 99, "main"))
+    ranks = tuple(dataclasses.replace(activity, moving=True, stack=frames) for activity in SAMPLE.ranks)
+    slow = dataclasses.replace(SAMPLE, outcome="slow", ranks=ranks)
+    assert "main  train.py:99" in render(slow, verbose=True)
+    assert "main  train.py:99" not in render(slow)
 
 
 def test_a_job_that_waits_on_the_outside_gets_the_whole_report():

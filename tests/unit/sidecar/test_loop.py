@@ -75,6 +75,9 @@ class Told:
     def on_abort(self, survivors: Sequence[int]) -> None:
         self.heard.append(("abort", list(survivors)))
 
+    def on_given_up(self) -> None:
+        self.heard.append(("given up",))
+
     def on_restart(self, end: RankToEnd, *, here: bool) -> None:
         self.heard.append(("restart", end.rank, here))
 
@@ -259,6 +262,15 @@ def test_another_hosts_verdict_ends_only_what_has_stood_still(
     told = Told("hang")
     play(told, beats, seconds=20, stall_after=10.0, on_hang="abort")
     assert (("verdict", "hang", "hosta") in told.heard, ("over",) in told.heard) == (True, ends)
+
+
+def test_below_the_tracebacks_of_a_job_that_another_host_has_judged_the_verdict_stands_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Together", lambda *_: Away(18))
+    told = Told("hang")
+    play(told, [MOVING] * 10 + [STILL], seconds=20, stall_after=10.0).watcher._tell_the_end()
+    assert told.heard == [("verdict", "hang", "hosta"), ("given up",)]
 
 
 def test_the_users_command_begins_after_the_report_and_has_ended_before_the_job_is_ended(play: Play) -> None:

@@ -68,8 +68,8 @@ def test_pickles_and_json_plain_and_packed_are_read_side_by_side(tmp_path: Path)
         assert [(call.sequence, call.completed) for call in journal.calls] == [(1, True), (2, False)]
         assert journal.groups[0].members == (0, 1, 2, 3, 4)
     assert found.journals[4].stack(found.journals[4].calls[0].stack)[0] == Frame("/job/train.py", 12, "train")
-    assert [note.what for note in found.unavailable] == ["stack"]
-    assert "the dumps of rank 3 hold no stacks" in told(found)
+    assert [note.what for note in found.unavailable] == ["dumps"]
+    assert "those of rank 3 hold no stacks" in told(found)
 
 
 def test_what_is_no_dump_is_named_if_it_looks_like_one(tmp_path: Path) -> None:
@@ -154,8 +154,18 @@ def test_the_newest_of_several_runs_is_chosen_and_said(tmp_path: Path) -> None:
     found = read_dump_folder(tmp_path)
     assert sorted(found.journals) == [0, 1, 2]
     assert found.journals[0].calls[0].created_ns == 10**18 + HOUR + 10**9
-    assert "4 dumps of earlier runs were left out (run1/host0, run1/host1)" in told(found)
-    assert "(run2/host0, run2/host1)" in told(found)
+    (earlier,) = found.others
+    assert (found.name, earlier.name, sorted(earlier.journals)) == ("run2", "run1", [0, 1, 2, 3])
+    assert earlier.journals[0].calls[0].created_ns == 10**18 + 10**9 and not told(found) + told(earlier)
+
+
+def test_few_dumps_of_an_earlier_run_are_left_out_and_said(tmp_path: Path) -> None:
+    for run, begun, ranks in ((1, 0, (0, 1)), (2, HOUR, (0, 1, 2))):
+        for rank in ranks:
+            write(tmp_path / f"run{run}" / f"trace_{rank}", dump(at(1, begun), at(2, begun), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2] and not found.others
+    assert "2 dumps of earlier runs were left out (run1)" in told(found) and "(run2)" in told(found)
 
 
 def test_a_dump_left_over_in_the_same_folder_is_not_mixed_in(tmp_path: Path) -> None:
@@ -228,7 +238,7 @@ def test_a_dump_without_any_call_under_way_is_of_the_run(tmp_path: Path) -> None
     assert sorted(found.journals) == [0, 1, 2] and "earlier" not in told(found)
 
 
-def test_of_two_jobs_at_one_time_the_one_that_waited_is_read(tmp_path: Path) -> None:
+def test_of_two_jobs_at_one_time_the_one_that_waited_comes_first(tmp_path: Path) -> None:
     """Job a hangs, and is dumped after 600 s; meanwhile job b begins, ends and is dumped."""
     for job, begun, written in (("a", 0, 605), ("b", 200, 260)):
         for rank in range(2):
@@ -237,7 +247,7 @@ def test_of_two_jobs_at_one_time_the_one_that_waited_is_read(tmp_path: Path) -> 
             os.utime(path, (10**9 + written, 10**9 + written))
     found = read_dump_folder(tmp_path)
     assert found.journals[0].call_issued_ns(0) == 10**18 + 10**9
-    assert "2 dumps of other runs were left out (b): those of this one were written last (a)" in told(found)
+    assert [found.name, *(each.name for each in found.others)] == ["a", "b"]
 
 
 def test_of_two_backends_dumps_those_that_name_the_members_are_read(tmp_path: Path) -> None:
@@ -249,15 +259,47 @@ def test_of_two_backends_dumps_those_that_name_the_members_are_read(tmp_path: Pa
     assert "gloo/gloo_trace_rank_0: there is another dump of rank 0 here" in told(found)
 
 
-def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["replica_{}/rank_{}", "replica{}_rank_{}", "hosts/replica_{}/7/trace_{}.pkl"])
+def test_replicas_with_ranks_of_their_own_are_jobs_of_their_own(tmp_path: Path, name: str) -> None:
     for replica in range(2):
-        for rank in range(2):
-            content = dump(at(1, replica * 10**9), pg_config=config(2))
-            write(tmp_path / f"replica_{replica}" / f"rank_{rank}", content)
+        for rank in range(3):
+            write(tmp_path / name.format(replica, rank), dump(at(1, replica * 10**9), pg_config=config(4)))
     found = read_dump_folder(tmp_path)
-    assert found.journals[0].call_issued_ns(0) == 10**18 + 2 * 10**9
-    assert [note.rank for note in found.unavailable] == [0, 1]
-    assert "replica_0/rank_0: there is another dump of rank 0 here" in told(found)
+    (other,) = found.others
+    assert [sorted(each.journals) for each in (found, other)] == [[0, 1, 2]] * 2
+    assert {journal.call_issued_ns(0) for journal in found.journals.values()} == {10**18 + 2 * 10**9}
+    assert {journal.call_issued_ns(0) for journal in other.journals.values()} == {10**18 + 10**9}
+    assert "replica1" in found.name.replace("_", "") and "replica0" in other.name.replace("_", "")
+    assert not told(found) + told(other)
+
+
+def test_hosts_of_a_job_stay_together_beside_what_is_left_of_another(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path / f"node{rank // 2}" / f"trace_{rank}", dump(at(1, 0), at(2, 0), pg_config=config(4)))
+    write(tmp_path / "old" / "trace_0", dump(at(1, 7), at(2, 7), at(3, 7), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(map(len, (each.journals for each in (found, *found.others)))) == [1, 4]
+
+
+def test_an_older_dump_of_the_same_process_is_no_other_job(tmp_path: Path) -> None:
+    for rank in range(2):
+        for when, calls in (("1015", (1, 2)), ("1030", (1, 2, 3))):
+            content = dump(*(at(number, rank) for number in calls), pg_config=config(2))
+            write(tmp_path / f"rank{rank}_20251122-{when}", content)
+    found = read_dump_folder(tmp_path)
+    assert not found.others and [len(journal.calls) for journal in found.journals.values()] == [3, 3]
+    assert "rank0_20251122-1015: there is another dump of rank 0 here" in told(found)
+
+
+def test_a_torn_dump_is_missing_from_its_own_job_alone(tmp_path: Path) -> None:
+    for replica in range(2):
+        for rank in range(4):
+            path = write(tmp_path / f"replica_{replica}" / f"rank_{rank}", dump(at(1, replica), pg_config=config(4)))
+            if (replica, rank) == (1, 3):
+                path.write_bytes(path.read_bytes()[:100])
+    found = read_dump_folder(tmp_path)
+    each = {one.name: one for one in (found, *found.others)}
+    assert "rank_3" in told(each["replica_1"]) and not told(each["replica_0"])
 
 
 def on_hosts(where: Path, names: list[str], **groups: list[list[int]]) -> None:
@@ -309,7 +351,7 @@ def test_a_dump_of_active_calls_alone_is_marked(tmp_path: Path) -> None:
     write(tmp_path / "trace_1", dump(nccl(1, record_id=0, **waits), pg_config=config(2)))
     found = read_dump_folder(tmp_path)
     assert (found.journals[0].active_only, found.journals[1].active_only) == (True, False)
-    assert "rank 0 show calls that have not completed, and no other" in told(found)
+    assert "those of rank 0 show no call that had completed" in told(found)
 
 
 # Folding

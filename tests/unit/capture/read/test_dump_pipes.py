@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hangdoc.capture.read import dump_pipes
-from hangdoc.capture.read.dump_pipes import ask_for_dump
+from hangdoc.capture.read.dump_pipes import PIPES, ask_for_dump
 
 READER = """
 import os, sys, time
@@ -51,10 +51,11 @@ def variables(folder: Path) -> dict[str, str]:
     return {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{folder}/fr_"}
 
 
-def test_a_rank_that_reads_its_pipe_is_asked_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", PIPES)
+def test_a_rank_that_reads_its_pipe_is_asked_once(tmp_path: Path, variable: str) -> None:
     os.mkfifo(tmp_path / "fr_2.pipe")
     with process(tmp_path / "fr_2.pipe") as reader:
-        assert ask_for_dump(reader.pid, 2, variables(tmp_path)) == ""
+        assert ask_for_dump(reader.pid, 2, {variable: f"{tmp_path}/fr_"}) == ""
         assert reader.stdout.readline() == "asked b'1'\n"
         assert "no pipe fr_1.pipe" in ask_for_dump(reader.pid, 1, variables(tmp_path))
         assert "not set" in ask_for_dump(reader.pid, 2, {})

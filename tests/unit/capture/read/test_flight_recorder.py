@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from recorder_dumps import dump, entry
 
 from hangdoc.capture.read import flight_recorder
-from hangdoc.capture.read.flight_recorder import StackTable, operation, parse
+from hangdoc.capture.read.flight_recorder import StackTable, parse
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
+from hangdoc.capture.read.recorder_entries import operation
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 

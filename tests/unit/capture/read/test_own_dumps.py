@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -109,6 +110,21 @@ def test_its_journal_has_all_that_a_folders_has(rank: DumpingRank, tmp_path: Pat
     ]
     assert replace(alike[0], written_ns=alike[1].written_ns) == alike[1]
     assert abs(own.written_ns - of_folder.written_ns) < 1_000
+
+
+@pytest.mark.parametrize("variable", ["TORCH_HCCL_DEBUG_INFO_TEMP_FILE", "TORCHCOMM_FR_DUMP_TEMP_FILE"])
+def test_other_writers_have_variables_of_their_own(rank: DumpingRank, tmp_path: Path, variable: str) -> None:
+    assert variable in own_dumps._NAMES
+    other = replace(rank, variables={**rank.variables, variable: f"{tmp_path}/other_"})
+    content = dump(issued=time.time() - 60)
+    if variable.startswith("TORCHCOMM"):
+        content = json.dumps(pickle.loads(content)).encode()
+    written(tmp_path / "other_3", content)
+    journals, notes = read_own_dumps([other])
+    assert ([call.op for call in journals[3].calls], notes) == (["all_reduce"], [])
+    # PyTorch's own comes first, and is refused where it is no use.
+    written(tmp_path / "trace_3", dump(issued=time.time() - 60, size=8))
+    assert "8 ranks" in told(other)
 
 
 def test_a_dump_from_before_the_stall_says_nothing_of_now(rank: DumpingRank, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
 
 def test_the_abandoned_is_swept_and_the_living_kept(tmp_path: Path) -> None:
     living, dead = Scratch(str(tmp_path)), abandon(Scratch(str(tmp_path)))
-    for name in ("17.sock", "17.rank", "17.bye", "hangdoc_probe.py", "answer", "go"):
+    for name in ("17.sock", "17.rank", "17.bye", "17.fault", "hangdoc_probe.py", "answer", "go"):
         (dead / name).touch()
     sweep(str(tmp_path))
     assert list(tmp_path.iterdir()) == [living.path]
@@ -134,3 +134,51 @@ def test_makers_and_sweepers_at_once(tmp_path: Path) -> None:
 def test_no_folder_to_sweep() -> None:
     sweep("/nowhere/at/all")
     sweep("/dev/null")
+
+
+def test_what_was_planted_in_the_folder_for_answers_is_removed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "kept").write_text("kept")
+    for dead in (True, False):
+        scratch = Scratch(str(tmp_path))
+        out = scratch.path / "out"
+        (out / "deep" / "deeper").mkdir(parents=True)
+        (out / "deep" / "results.csv").write_text("planted")
+        (out / "link").symlink_to(precious)
+        (out / "deep" / "link").symlink_to(precious)
+        os.mkfifo(out / "pipe")
+        if dead:
+            abandon(scratch)
+            sweep(str(tmp_path))
+        else:
+            scratch.close()
+        assert list(tmp_path.iterdir()) == [precious]
+    assert (precious / "kept").read_text() == "kept"
+
+
+def test_so_much_is_planted_that_it_stays(tmp_path: Path) -> None:
+    scratch = Scratch(str(tmp_path))
+    deepest = scratch.path / "out"
+    deepest.mkdir()
+    folder = os.open(deepest, os.O_RDONLY)
+    for _ in range(60):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    scratch.close()
+    assert scratch.path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a folder of another user")
+def test_a_third_users_folder_is_not_emptied(tmp_path: Path) -> None:
+    scratch = Scratch(str(tmp_path))
+    theirs = scratch.path / "out" / "theirs"
+    theirs.mkdir(parents=True)
+    (theirs / "kept").write_text("kept")
+    os.chown(scratch.path / "out", 1234, 1234)
+    os.chown(theirs, 4321, 4321)
+    scratch.close()
+    assert (theirs / "kept").exists()

@@ -21,7 +21,7 @@ def exchange(number: int, sent: Sizes, expected: Sizes, **changes: Any) -> dict[
 def said_of(where: Path, ranks: list[list[tuple[Sizes, Sizes]]]) -> Diagnosis:
     """The diagnosis of what each rank passes to its exchanges, of which the last does not complete.
 
-    The files have the times of a copy: only the sizes can show that the job hangs.
+    The files have the times of a copy: only the sizes can show who is to blame.
     """
     for rank, calls in enumerate(ranks):
         made = [exchange(n, *given) for n, given in enumerate(calls, 1)]
@@ -60,7 +60,9 @@ def test_sums_that_fit_show_nothing_where_they_always_differ(tmp_path: Path) -> 
         [([[5]], [[6]]), ([[9]], [[7]]), ([[4]], [[3]])],
         [([[8]], [[7]]), ([[2]], [[4]]), ([[6]], [[7]])],
     ]
-    assert said_of(tmp_path, rounds).outcome == "blind"
+    found = said_of(tmp_path, rounds)
+    assert (found.outcome, found.culprits) == ("hang", ())
+    assert "add up" not in found.verdict and found.confidence == "possible"
 
 
 def test_the_rank_whose_sizes_are_new_is_to_blame_where_all_repeat_theirs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_stage_that_only_waits_for_one_asleep_may_be_in_another_step() -> None
     asleep = tuple(replace(rank, process=sleeping(rank.process)) if rank.rank == 1 else rank for rank in job.ranks)
     found = api.diagnose(replace(job, ranks=asleep))
     assert found.culprits == (1,)
-    assert "micro-batches" not in found.verdict
+    assert not re.search(r"\d micro-batches", found.verdict)
 
 
 def sleeping(found: Process | None) -> Process:

@@ -10,8 +10,8 @@ from hangdoc.diagnosis.causes.counted import agreed_count
 @pytest.mark.parametrize(
     ("loop", "said"),
     [
-        ("for batch in loader:", "drop_last"),
-        ("for i, batch in enumerate(batch_samples):", "drop_last"),
+        ("for batch in loader:", "number of batches"),
+        ("for i, batch in enumerate(batch_samples):", "number of batches"),
         ("for attempt in range(self.tries):", "`self.tries`"),
         ("for i, request in enumerate(self.requests()):", "how many items `self.requests()` has"),
         ("for batch in islice(stream(), quota(rank)):", "`quota(rank)`"),

@@ -37,7 +37,7 @@ def stack(*functions: str) -> Stack:
 @pytest.mark.parametrize(
     ("functions", "kind", "words"),
     [
-        (BACKWARD, "in-collective", "gradient synchronisation"),
+        (BACKWARD, "in-collective", "synchronizes gradients"),
         (STORE, "store-wait", "store.get()"),
         (WORK, "in-collective", "asynchronous collective"),
         ((*WAIT, "c10d::ProcessGroupGloo::RecvWork::wait(…)"), "recv", "recv"),

@@ -47,7 +47,7 @@ def test_a_journal_that_is_complete_gives_exact_counts() -> None:
     found = verdict(BATCHES - 1, None)
     assert found.culprits == (0,)
     assert "Rank 1 is in its 16th recv from rank 0, and rank 0 has issued 15 sends to it" in found.why
-    assert "rank 0 issues 1 fewer" in found.fix
+    assert "rank 0 sends 1 fewer" in found.fix
 
 
 @pytest.mark.parametrize("ring", [1, 7, 12, 15])

@@ -79,7 +79,11 @@ def test_works_name_the_peer_where_there_is_one(works: str, peer: int | None) ->
 
 def test_a_rank_in_a_schedule_waits_for_a_message_of_its_neighbor() -> None:
     found = activity(waiting(works=f"{{2: {WORK}}}", arg_mbs="[(), (), ()]"))
-    assert (found.kind, found.peer, found.landmark) == (ActivityKind.RECV, 2, "torch.distributed.pipelining")
+    assert (found.kind, found.peer, found.landmark) == (
+        ActivityKind.RECV,
+        2,
+        "the pipeline schedule passes micro-batches",
+    )
     assert micro_batches(found.stack) == 3
 
 
