@@ -35,10 +35,10 @@ def open_saved(
     """
     try:
         if str(path) == "-":
-            return masked(_from_logs([path], progress))
+            return masked(_from_logs([path], source, progress))
         if not path.is_dir():
             _refuse_one_dump(path)
-            return masked(load_snapshot(path) if _is_snapshot(path) else _from_logs([path], progress))
+            return masked(load_snapshot(path) if _is_snapshot(path) else _from_logs([path], source, progress))
         latest = _latest_snapshot(path)
         if latest is not None:
             return masked(load_snapshot(latest))
@@ -73,10 +73,10 @@ def _is_snapshot(path: Path) -> bool:
     return path.name.endswith(SNAPSHOT_SUFFIX) or not path.is_file() or begins_as_snapshot(path)
 
 
-def _from_logs(paths: Sequence[Path], progress: Callable[[int, int], None] | None) -> JobSnapshot:
+def _from_logs(paths: Sequence[Path], source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
     from hangdoc.capture.logs.read_logs import read_logs
 
-    found = read_logs(paths, progress)
+    found = read_logs(paths, progress, source=source)
     if found is None:
         names = name_all([str(path) for path in paths])
         raise CannotLook(
@@ -94,11 +94,11 @@ def _from_folder(folder: Path, source: Path | None, progress: Callable[[int, int
     try:
         dumps = _from_dumps(folder, source, progress)
     except CannotLook as error:
-        logs = read_logs([folder], progress)
+        logs = read_logs([folder], progress, source=source)
         if logs is None:
             raise error from None
         return logs
-    logs = read_logs([folder])
+    logs = read_logs([folder], source=source)
     return merge([dumps, logs]) if logs is not None else dumps
 
 

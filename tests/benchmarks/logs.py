@@ -2,9 +2,10 @@
 
     python tests/benchmarks/logs.py [--megabytes 1000] [--only NAME,…]
 
-Writes logs of that size in which 0.1 %, 10 % and all lines are of torch's watchdog, one whose lines are NCCL_DEBUG=INFO's,
-one with a single line of 100 MB, and a gzip of a few megabytes that unpacks to far more than is read. Prints of each the
-seconds by the clock and of the processor, MB a second, and the largest memory; a line is wrong if the answer is.
+Writes logs of that size in which 0.1 %, 10 % and all lines are of torch's watchdog, one whose lines are
+NCCL_DEBUG=INFO's, one with a single line of 100 MB, and a gzip of a few megabytes that unpacks to far more than is
+read. Prints of each the seconds by the clock and of the processor, MB a second, and the largest memory; a line is
+wrong if the answer is.
 """
 
 from __future__ import annotations

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hangdoc.capture.dumps.find_files import find_files
-from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, watchdog
+from hangdoc.capture.dumps.sources import sources_of
+from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, stacks, watchdog
 from hangdoc.capture.logs.lines import Line, lines_of, year_in, year_of
+from hangdoc.capture.logs.processes import ranks_of
 from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
 from hangdoc.capture.logs.speakers import Speakers
 from hangdoc.capture.read.ras_answers import parse_status
@@ -31,6 +33,7 @@ from hangdoc.model.logged import (
     Ended,
     LogFile,
     Logged,
+    LogStack,
     Member,
     Overdue,
     Place,
@@ -44,8 +47,8 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 _SETTINGS = (Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"))
 _RAS = b" operation counts"
 MARKERS = (
-    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *_SETTINGS,
-    Marker(_RAS),
+    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *stacks.MARKERS,
+    *_SETTINGS, Marker(_RAS),
 )  # fmt: skip
 _WORLD = (
     re.compile(r"\b(?:WORLD_SIZE|SLURM_NTASKS)[=:] ?[\"']?(\d{1,6})\b"),
@@ -76,16 +79,22 @@ class _Read:
     lines: list[Line] = field(default_factory=list)
     tail: list[Line] = field(default_factory=list)
     nccl: NcclStatus | None = None
+    stacks: list[LogStack] = field(default_factory=list)
+    """Those of a JSON document."""
 
 
 def read_logs(
-    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None, limit: int | None = None
+    paths: Sequence[Path],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    source: Path | None = None,
+    limit: int | None = None,
 ) -> JobSnapshot | None:
     """The job that the files at ``paths``, and in folders there, tell of; None if nothing in them is of a job's.
 
-    Path('-') is standard input. ``progress`` is called with how many bytes of how many have been read. ``limit``: bytes
-    unpacked of one file. A file that cannot be read is a note (``Unavailable``). Raises ``OSError`` where a path itself
-    cannot be looked at.
+    Path('-') is standard input. ``source``: a folder with a copy of the program's files. ``progress`` is called with
+    how many bytes of how many have been read. ``limit``: bytes unpacked of one file. A file that cannot be read is a
+    note (``Unavailable``). Raises ``OSError`` where a path itself cannot be looked at.
     """
     files, notes = _files(paths)
     total = sum(size for _, _, size in files)
@@ -99,7 +108,7 @@ def read_logs(
             notes.append(found)
         else:
             read.append(found)
-    return _snapshot(read, notes)
+    return _snapshot(read, notes, source)
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
@@ -148,7 +157,9 @@ def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int],
     folded = any(_FOLDED in line.text for line in kept)
     kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
     note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
-    return _Read(note, modified, kept, tail, _ras(sifted.whole) if _RAS in sifted.whole else None)
+    document = sifted.whole.lstrip()[:1] in (b"{", b"[")
+    status = _ras(sifted.whole) if _RAS in sifted.whole or (document and b"communicators" in sifted.whole) else None
+    return _Read(note, modified, kept, tail, status, stacks.stacks_in_json(shown, sifted.whole) if document else [])
 
 
 def _ras(text: bytes) -> NcclStatus | None:
@@ -158,7 +169,7 @@ def _ras(text: bytes) -> NcclStatus | None:
         return None
 
 
-def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | None:
+def _snapshot(read: Sequence[_Read], notes: list[Unavailable], source: Path | None) -> JobSnapshot | None:
     everything = [line for each in read for line in (*each.lines, *each.tail)]
     speakers = Speakers(everything)
     modified = max((each.modified for each in read), default=0.0)
@@ -181,6 +192,8 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | 
             members.append(fact)
         else:
             barriers.append(fact)
+    own = {each.file.path: rank for each in read if (rank := speakers.of_file(each.file.path)) is not None}
+    pasted = [stack for each in read for stack in each.stacks] + stacks.stacks_in(kept, own)
     logged = Logged(
         files=tuple(each.file for each in read),
         overdue=tuple(found.overdue),
@@ -193,6 +206,7 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | 
         set_ups=tuple(reports.set_ups(kept, year, speakers.of)),
         ends=tuple(endings.ends(kept, year)),
         raised=tuple(raised.raised_in(kept, year, speakers.of)),
+        stacks=tuple(pasted),
         streams=tuple(_streams(read, speakers)),
         attempts=earlier + 1,
     )
@@ -201,19 +215,24 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable]) -> JobSnapshot | 
     nccl = next((each.nccl for each in read if each.nccl is not None), None)
     if not _tells(logged) and nccl is None:
         return None
-    ranks = sorted(_ranks(logged))
+    seen = ranks_of(logged.stacks, modified, world)
+    known = {rank.rank: rank for rank in seen.ranks}
+    for rank in _ranks(logged):
+        known.setdefault(rank, RankSnapshot(rank, "", "log", world_size=world))
+    told: tuple[Overdue | Raised | Behind | Call, ...]
+    told = (*logged.overdue, *logged.raised, *logged.behind, *logged.calls)
+    sources, sourceless = sources_of((*seen.stacks, *(fact.stack for fact in told)), source, modified)
+    cut = (Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut)
     return JobSnapshot(
         taken=modified,
         mode="log",
-        world_size=world,
-        ended=True,
-        ranks=tuple(RankSnapshot(rank=rank, host="", identity="log", world_size=world) for rank in ranks),
+        world_size=world or seen.world_size,
+        ended=not seen.ranks,
+        ranks=tuple(known[rank] for rank in sorted(known)),
         nccl=nccl,
         logged=logged,
-        unavailable=(
-            *notes,
-            *(Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut),
-        ),
+        sources=sources,
+        unavailable=(*notes, *cut, *seen.unavailable, *sourceless),
     )
 
 

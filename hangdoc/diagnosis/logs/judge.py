@@ -16,7 +16,7 @@ from hangdoc.diagnosis.logs.others import (
     ras,
     rendezvous,
 )
-from hangdoc.diagnosis.logs.reading import Reading, name_meeting, user_frame
+from hangdoc.diagnosis.logs.reading import Reading, Strength, name_meeting, user_frame
 from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import Activity, Diagnosis, Divergence, Evidence
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
@@ -34,8 +34,12 @@ _NEXT_TIME = Unavailable(
 
 
 def tells_of_calls(job: JobSnapshot) -> bool:
-    """True if the logs tell of calls, failures or ends, and not only of stacks, which are compared as on a live job."""
-    return not (job.logged is not None and job.logged.stacks and best_reading(Known(job, job.logged)) is None)
+    """True if the logs tell who is missing, what clashes or who failed, or have no stacks of two ranks, which are
+    compared as on a live job."""
+    if job.logged is None or sum(rank.process is not None for rank in job.ranks) < (2 if job.logged.overdue else 1):
+        return True
+    reading = best_reading(Known(job, job.logged))
+    return reading is not None and reading.strength <= Strength.CIRCLE
 
 
 def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:

@@ -168,7 +168,7 @@ def test_of_a_chain_of_exceptions_the_first_counts(tmp_path: Path) -> None:
         + "[rank0]: \n[rank0]: During handling of the above exception, another exception occurred:\n[rank0]: \n"
         + traceback(0, "RuntimeError: cleanup", ("/job/a.py", 9, "stop"))
     )
-    assert [each.error for each in _logged(tmp_path, train=text).raised][0] == "OSError: disk"
+    assert _logged(tmp_path, train=text).raised[0].error == "OSError: disk"
 
 
 def test_what_a_rank_wrote_last_of_its_own_work(tmp_path: Path) -> None:
