@@ -54,6 +54,7 @@ class Announcer:
         self._files = KeptFiles(options, run_directory, say)
         self._unseen: tuple[int, ...] = ()
         self._spared = False
+        self._spared_for = ""
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
@@ -105,6 +106,18 @@ class Announcer:
             whom = name_ranks(self._unseen)
             say(f"hangdoc: does not end the job, although --on-hang abort asks: {whom} could not be seen from here\n")
         return not self._unseen
+
+    def doubt(self, snapshot: JobSnapshot) -> str:
+        """What the snapshot shows that does not fit a hang."""
+        from hangdoc.own_view import doubt
+
+        return doubt(snapshot)
+
+    def on_spared(self, why: str) -> None:
+        """Print once why nothing is ended."""
+        if why != self._spared_for:
+            self._spared_for = why
+            _say_line(f"ends nothing yet, although --on-hang {self._options.on_hang} asks: {why}")
 
     def conclusion(self) -> Conclusion | None:
         """What the last snapshot came to; None if it could not be diagnosed."""
@@ -178,6 +191,7 @@ class Announcer:
         if self._said is not None:
             say(f"hangdoc: the job moves again after {name_duration(seconds)}\n")
         self._said = None
+        self._spared_for = ""
 
     def on_end(self, snapshot: JobSnapshot) -> None:
         """Diagnose a job that has ended. A failure that was told before is told again: tracebacks hide it."""

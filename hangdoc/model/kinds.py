@@ -54,6 +54,13 @@ MESSAGES = frozenset({ActivityKind.SEND, ActivityKind.RECV})
 """It waits for one other rank."""
 COMMUNICATING = MESSAGES | {ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT}
 """It waits for other ranks."""
+BY_ITSELF = frozenset(
+    {
+        *(ActivityKind.SLEEPING, ActivityKind.COMPUTING, ActivityKind.COMPILING, ActivityKind.UNINTERRUPTIBLE),
+        *(ActivityKind.TERMINAL, ActivityKind.DEBUGGER, ActivityKind.STOPPED),
+    }
+)
+"""Nothing of the job's has to happen before it goes on, as far as its own process shows."""
 GONE = frozenset({ActivityKind.EXITED, ActivityKind.ZOMBIE, ActivityKind.ABSENT})
 """It will never do anything again."""
 

@@ -56,6 +56,13 @@ class Listener(Protocol):
     def may_end(self) -> bool:
         """True if the last verdict blames only ranks that were seen here: only then may the job be ended for it."""
 
+    def doubt(self, snapshot: JobSnapshot) -> str:
+        """What ``snapshot``, of this host's ranks alone, shows that does not fit another host's word that they hang;
+        '' if all fits. Prints nothing."""
+
+    def on_spared(self, why: str) -> None:
+        """Another host's verdict ends nothing here, although the user asked for it: ``why``, see ``doubt``."""
+
     def conclusion(self) -> Conclusion | None:
         """What the last snapshot came to; None if it could not be diagnosed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from hangdoc.capture.find.target import host_name
@@ -20,9 +21,6 @@ from hangdoc.sidecar.rhythm import Recaptures, Rhythm
 PERIOD_SECONDS = 1.0
 # A round that comes this late means that we were stopped, and so most likely was the job.
 _SLEPT_SECONDS = 5.0
-_STILL_SHARE = 0.5
-"""Of our own patience, for which our ranks must have stood still before another host's verdict may end them. Hosts see
-the same stall begin at slightly different times. Judgement."""
 
 
 class Watcher:
@@ -41,6 +39,12 @@ class Watcher:
         self._outcome: str | None = None
         self._judged_elsewhere = False
         """Another host's watch has called this stall a hang."""
+        self._word: Verdict | None = None
+        """The verdict of another host's watch for which something is still to be ended here."""
+        self._heeds_at = 0.0
+        """Seconds without progress after which that verdict is (again) compared with what this host sees."""
+        self._doubt: str | None = None
+        """What a look at this stall shows that does not fit such a verdict; '' if all fits, None before a look."""
         self._stalls = 0
         self._restarts = Restarts()
 
@@ -99,8 +103,7 @@ class Watcher:
             self._listener.on_progress(self._follower.sockets(), now)
         elif beat.changed:
             self._rhythm.changed(now)
-            self._recaptures = None
-            self._judged_elsewhere = False
+            self._forget_stall()
         elif self._quiet(now):
             return True
         return self._meet(now)
@@ -110,29 +113,58 @@ class Watcher:
         quiet, patience = self._rhythm.quiet_for(now), self._rhythm.patience
         self._together.tell(self._follower.targets, quiet, now)
         if self._together.asks():
-            self._together.answer(self._capture(quiet, patience))
+            snapshot = self._capture(quiet, patience)
+            self._together.answer(snapshot)
+            if self._options.on_hang != "report":  # now, as the verdict is to be acted on when it comes
+                self._doubt = self._listener.doubt(snapshot)
         verdict = self._together.verdict()
-        if verdict is None:
+        if verdict is not None:
+            self._outcome = verdict.outcome
+            self._judged_elsewhere = verdict.outcome == "hang"
+            self._listener.on_verdict(_concluded(verdict), verdict.host, verdict.hosts)
+            acts = (self._asked_to("abort") and verdict.may_end) or (self._asked_to("restart") and verdict.end)
+            self._word = verdict if acts else None
+            if self._doubt is not None:
+                self._heeds_at = 0.0
+        return self._word is not None and self._heed(self._word, quiet, patience)
+
+    def _heed(self, word: Verdict, quiet: float, patience: float) -> bool:
+        """Do what the user asked for, if another host's verdict fits what this one sees; True if that ended the job.
+
+        Whoever reaches the job's store can speak for the lead. So its word ends nothing that has not stood still for as
+        long as this watch's own patience, and nothing that this host sees at work: that only once the user gives up.
+        """
+        if quiet < max(patience, self._heeds_at):
             return False
-        self._outcome = verdict.outcome
-        self._judged_elsewhere = verdict.outcome == "hang"
-        conclusion = _concluded(verdict)
-        self._listener.on_verdict(conclusion, verdict.host, verdict.hosts)
-        # Another host's word ends nothing that moves here, or moved a moment ago: whoever reaches the job's store can
-        # speak for the lead.
-        if quiet < patience * _STILL_SHARE or self._follower.beat(time.monotonic()).moved:
+        if self._doubt is None:
+            self._doubt = self._listener.doubt(self._capture(quiet, patience))
+        after = time.monotonic()
+        if self._follower.beat(after).moved:
+            self._moved(after)
             return False
+        if self._doubt:
+            self._listener.on_spared(self._doubt)
+            give_up = self._options.give_up_after
+            self._heeds_at, self._doubt = give_up if quiet < give_up else math.inf, None
+            return False
+        self._word = None
+        conclusion = _concluded(word)
         if self._asked_to("restart") and conclusion.end is not None:
             self._restart(conclusion.end)
-        return verdict.may_end and self._asked_to("abort") and self._abort()
+        return self._asked_to("abort") and self._abort()
+
+    def _forget_stall(self) -> None:
+        self._recaptures = self._word = self._doubt = None
+        self._heeds_at = 0.0
+        self._judged_elsewhere = False
 
     def _moved(self, now: float) -> None:
         gap = self._rhythm.moved(now)
         self._roster.forget_journals()
         if self._outcome is not None:
             self._listener.on_resume(gap)
-        self._outcome = self._recaptures = None
-        self._judged_elsewhere = False
+        self._outcome = None
+        self._forget_stall()
 
     def _quiet(self, now: float) -> bool:
         quiet, patience = self._rhythm.quiet_for(now), self._rhythm.patience
@@ -208,6 +240,9 @@ class Watcher:
         members = self._roster.members()
         own = members.get(end.rank)
         here = own is not None and own.process.pid == end.pid and end.host.partition("#")[0] == host_name()
+        if not here and self._restarts.given_up:
+            self._listener.on_no_restart("another host was to start one before, and nothing came of it")
+            return
         if own is not None and here and (why := end_rank(end, dict(own.target.environment))):
             self._listener.on_no_restart(why)
             return
@@ -221,8 +256,8 @@ class Watcher:
             return
         from hangdoc.sidecar.snapshots import ended_job  # here, as above
 
-        self._outcome = self._recaptures = None
-        self._judged_elsewhere = False
+        self._outcome = None
+        self._forget_stall()
         snapshot = ended_job(self._run, self._options, ended.roster, None) if ended.roster is not None else None
         self._listener.on_workers_restarted(snapshot, ended.restart, ended.most)
 
@@ -231,8 +266,8 @@ class Watcher:
         pids = (member.process.pid for member in self._roster.members().values())
         living = frozenset(pid for pid in pids if not self._roster.has_ended(pid))
         if self._restarts.has_come(living):
-            self._outcome = self._recaptures = None
-            self._judged_elsewhere = False
+            self._outcome = None
+            self._forget_stall()
             self._listener.on_restarted()
         elif self._restarts.is_overdue(now):
             self._listener.on_no_restart("its launcher has not started new ranks in time")

@@ -125,6 +125,9 @@ class Restarts:
         self.before: frozenset[int] | None = None
         """The ranks' processes when the restart began; None: none is under way."""
         self._overdue = False
+        self.given_up = False
+        """Nobody has ended a rank for a restart that this watch waited for. It waits for no other of another host's:
+        whoever speaks for a lead could keep it waiting for ever."""
 
     @property
     def under_way(self) -> bool:
@@ -156,4 +159,4 @@ class Restarts:
 
     def give_up(self) -> None:
         """The ranks are as they were: nobody has ended one."""
-        self.before = None
+        self.before, self.given_up = None, True

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,105 @@ def test_no_more_is_taken_of_the_others_than_records_are_large(
         store.set(b"hangdoc/beat/1", bytes(1 << 20))
         assert store.has(b"hangdoc/beat/1")
         assert board.get_all(names) == [bytes(1000), None, bytes(1000), bytes(1000), None]
+
+
+def test_no_more_is_taken_of_a_folder_than_records_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = FolderBoard(OwnFolder(tmp_path), KEY)
+    names = [f"beat/{number}" for number in range(5)]
+    for name in names:
+        board.put(name, bytes(1000))
+    board.put(names[1], bytes(1 << 20))
+    monkeypatch.setattr(boards, "_MOST_TOGETHER", 3000)
+    assert board.get_all(names) == [bytes(1000), None, bytes(1000), bytes(1000), None]
+
+
+def test_names_that_are_as_large_as_values_may_be_hold_nobody_up(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.delete(b"hangdoc/count")
+    for number in range(1, 4):
+        store.set(b"hangdoc/member/%d" % number, bytes(LARGEST_VALUE))
+    store.add(b"hangdoc/count", 3)
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        board.enroll("m-1")
+        ask, asked = board._connection.value, []
+        monkeypatch.setattr(board._connection, "value", lambda key: asked.append(key) or ask(key))
+        assert board.members() == ["m-1"]
+        assert asked == []  # no large value is held
+        monkeypatch.setattr(boards, "_NEW_SECONDS", 0.0)
+        board._known.clear()
+        assert board.members() == []  # what there is no time for is left to the next look
+    store.delete(b"hangdoc/count")
+
+
+@pytest.mark.parametrize("count", [1 << 60, -5])
+def test_who_cannot_be_counted_says_so(helper: StoreHelper, store: StoreConnection, count: int) -> None:
+    store.delete(b"hangdoc/count")
+    store.add(b"hangdoc/count", count)
+    board = StoreBoard("127.0.0.1", helper.port, KEY)
+    with contextlib.closing(board), pytest.raises(ValueError, match=f"has counted {count + 1} watches"):
+        board.enroll("m-1")
+    store.delete(b"hangdoc/count")
+
+
+def test_a_store_that_is_filled_takes_no_more_of_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper_module, "_MOST_HELD", 64 << 20)
+    filled = StoreHelper("127.0.0.1", 0, os.getpid())
+    with contextlib.closing(filled):
+        before = _kilobytes(filled.pid)
+        with contextlib.closing(StoreBoard("127.0.0.1", filled.port, KEY)) as board:
+            board.put("lead", b"before")
+            store = StoreConnection("127.0.0.1", filled.port, seconds=10.0)
+            with contextlib.suppress(OSError), contextlib.closing(store):
+                for number in range(100):
+                    store.set(b"junk%d" % number, secrets.token_bytes(LARGEST_VALUE))
+                    assert store.has(b"junk%d" % number)
+            assert _kilobytes(filled.pid) - before < 80 << 10
+            assert board.get("lead") == b"before"  # the meeting goes on
+
+
+def _kilobytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def test_a_meeting_whose_counter_somebody_has_made_text_goes_on_in_another_store(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "job_store", lambda targets: JobStore("127.0.0.1", helper.port, "127.0.0.1"))
+    lead, member = standing(0, "text"), standing(1, "text")
+    name = b"hangdoc/" + place.job_name(lead.targets).encode()
+    watches = [meeting.Meeting("auto"), meeting.Meeting("auto")]
+    try:
+        for watch, ranks in zip(watches, (lead, member), strict=True):
+            watch.tell(replace(ranks, at=time.monotonic()))
+            watch.begin()
+        assert _met(watches, (lead, member))
+        note = json.loads(store.value(name))
+        with contextlib.closing(StoreConnection("127.0.0.1", note["port"], seconds=10.0)) as talk:
+            talk.set(b"hangdoc/count", b"text")
+        watches[0].wait_for(lambda view: not isinstance(view, LeadView), 30.0)
+        assert "closed the connection" in getattr(watches[0].view, "why", "")
+        assert _met(watches, (lead, member))
+        assert json.loads(store.value(name))["port"] != note["port"]
+    finally:
+        for watch in watches:
+            watch.close(20.0)
+
+
+def _met(watches: Sequence[meeting.Meeting], ranks: Sequence[Standing]) -> bool:
+    """True once the first watch leads the second."""
+    deadline = time.monotonic() + 90.0
+    while time.monotonic() < deadline:
+        for watch, each in zip(watches, ranks, strict=True):
+            watch.tell(replace(each, at=time.monotonic()))
+        first, second = (watch.view for watch in watches)
+        if isinstance(first, LeadView) and isinstance(second, MemberView) and not second.silent:
+            heard = [seat.beat.ranks for seat in first.fitting() if not seat.silent(time.monotonic())]
+            if heard == [ranks[1].ranks]:
+                return True
+        time.sleep(0.2)
+    return False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root watches another user's job")

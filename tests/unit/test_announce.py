@@ -157,3 +157,17 @@ def test_a_restart_by_the_launcher_is_one_line_with_the_reason(
         "hangdoc: none of the ranks here had failed; torchrun restarted the workers",
     ]
     assert not (tmp_path / "run").exists(), "the job may end well yet"
+
+
+def test_why_another_hosts_verdict_ends_nothing_is_said_once_for_each_stall(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announcer = Announcer(("train",), WatchOptions(on_hang="abort"), RunDirectory(tmp_path / "run"))
+    why = announcer.doubt(load_snapshot(case("straggler")))
+    assert capsys.readouterr().err == ""
+    line = f"hangdoc: ends nothing yet, although --on-hang abort asks: {why}\n"
+    for _ in range(2):
+        announcer.on_spared(why)
+        announcer.on_spared(why)
+        assert capsys.readouterr().err == line
+        announcer.on_resume(3.0)

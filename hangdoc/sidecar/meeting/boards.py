@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,6 +21,9 @@ _AT_ONCE = 256
 """Values that are asked for with one question. Judgement."""
 _MOST_TOGETHER = 16 << 20
 """Bytes of all records that are taken at once: 16,000 beats of 400 bytes are 6 MB. Judgement."""
+_LARGEST_NAME = 80 + _SEAL_BYTES
+_NEW_SECONDS = 1.0
+"""In one look, for the names of watches that have come: those of a thousand take 0.1 s. Judgement."""
 _LASTING = "lead"
 """The name of a value that is never removed while a meeting lasts."""
 PART = LARGEST_VALUE - _SEAL_BYTES
@@ -83,16 +87,13 @@ class StoreBoard:
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
         """See ``Board``. Whoever reaches the store may write there: so only values as large as a record are taken, and
         no more of them than all watches have."""
-        found: list[bytes | None] = []
-        room = _MOST_TOGETHER
+        found = _Taken(self._key)
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
             values = self._connection.values([_stored(name) for name in some], largest=LARGEST_RECORD + _SEAL_BYTES)
             for name, value in zip(some, values, strict=True):
-                payload = _unless_forged(self._key, name, value)
-                room -= len(payload or b"")
-                found.append(payload if room >= 0 else None)
-        return found
+                found.add(name, value)
+        return found.values
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
@@ -103,20 +104,22 @@ class StoreBoard:
         """See ``Board``."""
         if not self._enrolled:
             number = self._connection.add(_stored("count"), 1)
+            if not 0 < number <= MOST_MEMBERS:
+                raise ValueError(f"the meeting's store has counted {number} watches")
             self.put(f"member/{number}", member.encode())
             self._enrolled = True
 
     def members(self) -> Sequence[str]:
-        """See ``Board``. A number whose name is missing or forged is left out."""
+        """See ``Board``. A number whose name is missing or forged is left out. Those of whom there is no time to hear
+        in one look, as somebody has filled the store, are heard of in the next."""
         count = min(self._connection.add(_stored("count"), 0), MOST_MEMBERS)
-        while len(self._known) < count:
+        until = time.monotonic() + _NEW_SECONDS
+        while len(self._known) < count and time.monotonic() < until:
             name = f"member/{len(self._known) + 1}"
             if not self._connection.has(_stored(name)):
                 break  # it is about to write its name
-            try:
-                self._known.append(_checked(self.get(name) or b""))
-            except ValueError:
-                self._known.append("")
+            (value,) = self._connection.values([_stored(name)], largest=_LARGEST_NAME)
+            self._known.append(_member_in(_unless_forged(self._key, name, value)))
         return [member for member in dict.fromkeys(self._known) if member]
 
     def close(self) -> None:
@@ -144,13 +147,14 @@ class FolderBoard:
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
         """See ``Board``."""
-        found: list[bytes | None] = []
+        found = _Taken(self._key)
         for name in names:
             try:
-                found.append(self.get(name))
-            except (OSError, ValueError):  # noqa: PERF203 - one forged value must not hide the others
-                found.append(None)
-        return found
+                value = self._folder.read(_file(name)) or b""
+            except (OSError, ValueError):  # one forged value must not hide the others
+                value = b""
+            found.add(name, value if len(value) <= LARGEST_RECORD + _SEAL_BYTES else b"")
+        return found.values
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
@@ -204,6 +208,21 @@ def take_parts(board: Board, name: str, most: int) -> bytes | None:
     return b"".join(part for part in found if part is not None)
 
 
+class _Taken:
+    """The payloads of many values, None for one that is forged: all of them together are no more than watches write."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._room = _MOST_TOGETHER
+        self.values: list[bytes | None] = []
+
+    def add(self, name: str, value: bytes) -> None:
+        """Take one more."""
+        payload = _unless_forged(self._key, name, value)
+        self._room -= len(payload or b"")
+        self.values.append(payload if self._room >= 0 else None)
+
+
 def _unless_forged(key: bytes, name: str, value: bytes) -> bytes | None:
     try:
         return opened(key, name, value)
@@ -211,11 +230,10 @@ def _unless_forged(key: bytes, name: str, value: bytes) -> bytes | None:
         return None
 
 
-def _checked(name: bytes) -> str:
-    text = name.decode("ascii", "replace")
-    if not _MEMBER.fullmatch(text):
-        raise ValueError("no name of a watch")
-    return text
+def _member_in(name: bytes | None) -> str:
+    """The name of a watch; '' for none."""
+    text = (name or b"").decode("ascii", "replace")
+    return text if _MEMBER.fullmatch(text) else ""
 
 
 def _stored(name: str) -> bytes:

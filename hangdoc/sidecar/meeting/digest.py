@@ -53,8 +53,8 @@ class Digested:
         return value_to_bytes(self.digest, sparse=True)
 
     def pieces(self, wanted: Iterable[str]) -> bytes:
-        """Those that the lead asks for, as far as they are known."""
-        found = [self.known[name] for name in wanted if name in self.known]
+        """Those that the lead asks for, each once, as far as they are known."""
+        found = [self.known[name] for name in dict.fromkeys(wanted) if name in self.known]
         stacks: list[Any] = [piece for piece in found if isinstance(piece, tuple) and _is_stack(piece)]
         members: list[Any] = [piece for piece in found if isinstance(piece, tuple) and not _is_stack(piece)]
         parts = [piece for piece in found if isinstance(piece, Part)]

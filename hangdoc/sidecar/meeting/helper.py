@@ -25,11 +25,14 @@ _START_SECONDS = 60.0
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 _LIBRARY = re.compile(r"\s(/\S.*)/torch/lib/libtorch_cpu\.so", re.MULTILINE)
 _MOST_MAPS = 4 << 20
+_MOST_HELD = 384 << 20
+"""Bytes that the store may hold: eight whole snapshots are 256 MiB, and whoever reaches its port may write there. A
+helper that is filled ends, and the meeting with it, before the job lacks the memory. Judgement."""
 
-# The job goes first, and the helper is the first to be killed where memory runs out. Before torch 2.4 the store takes
-# no libuv, and not every build has it.
+# The job goes first, and the helper is the first to be killed where memory runs out; what the store holds counts from
+# what the process has without it. Before torch 2.4 the store takes no libuv, and not every build has it.
 _CODE = """
-import os, socket, sys
+import os, resource, socket, sys
 if os.fork():
     os._exit(0)
 try:
@@ -45,6 +48,12 @@ listener.bind((address, port))
 listener.listen(4096)
 port = listener.getsockname()[1]
 store = dist.TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+try:
+    (used,) = [int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData:")]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + int(sys.argv[3]),) * 2)
+except (OSError, ValueError):
+    pass
 print(port, os.getpid(), flush=True)
 sys.stdin.read()
 os._exit(0)
@@ -66,7 +75,7 @@ class StoreHelper:
             environment["PYTHONPATH"] = path
         self.address = address
         self._process = subprocess.Popen(
-            interpreter.command(_CODE, address, str(port), python=python),
+            interpreter.command(_CODE, address, str(port), str(_MOST_HELD), python=python),
             env=interpreter.environment(environment),
             cwd="/",
             stdin=subprocess.PIPE,

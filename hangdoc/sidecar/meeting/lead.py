@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hangdoc.sidecar.meeting.boards import Board, take_parts
-from hangdoc.sidecar.meeting.records import CALM_SECONDS, Beat, Orders, Verdict, addressed, read, written
+from hangdoc.sidecar.meeting.boards import PART, Board, take_parts
+from hangdoc.sidecar.meeting.records import (
+    CALM_SECONDS,
+    LARGEST_WORLD,
+    Beat,
+    Orders,
+    Verdict,
+    addressed,
+    read,
+    written,
+)
 from hangdoc.sidecar.meeting.wishes import (
     CALM_OF_MANY_SECONDS,
     FEW_HOSTS,
@@ -22,6 +31,9 @@ _SLACK = 1.0
 _MOST_BYTES = 1 << 30
 """Of all snapshots that are held, packed: 0.2 MB for each of 5,000 hosts. The job beside us needs its memory too.
 Judgement."""
+_MOST_OF_A_RANK = 4
+"""Watches that are kept for each rank of the job, and claims to it. One has it; another may have had it before a
+restart, and two may claim it by mistake. Judgement."""
 _NO_ROOM = "the hosts' snapshots are too large together"
 _QUICK, _QUICKEST = 1.0, 0.25
 """Seconds between two looks of a member while a round is on, of many members and of few. Judgement."""
@@ -39,6 +51,8 @@ class Seat:
     """Why it does not fit this job; '' if it does."""
     silent_after: float = SILENT_SECONDS
     """Seconds without a new beat."""
+    said: int = 0
+    """A hash of the beat as it was written."""
 
     def silent(self, now: float) -> bool:
         """True if nothing has been heard of it for too long, although it has not left."""
@@ -82,7 +96,6 @@ class Lead:
         self._board = board
         self._orders = Orders(me, host, 0, since, since)
         self._asked: tuple[str, ...] = ()
-        self._beats: dict[str, bytes] = {}
         self._seats: dict[str, Seat] = {}
         self._forgotten: dict[str, int] = {}
         """By member: the number of the last beat of a watch that is no part of the job any more."""
@@ -109,7 +122,7 @@ class Lead:
             pause=min(_QUICK, max(_QUICKEST, len(self._seats) / _LOOKS)),
         )
         self._board.put("lead", written(self._orders))
-        self._collect()
+        self._collect(wishes.standing.world)
         return LeadView(
             seats=tuple(self._seats.values()),
             round=self._orders.round,
@@ -126,25 +139,9 @@ class Lead:
             for member, seat in self._seats.items():
                 self._seats[member] = replace(seat, silent_after=SILENT_BEATS * calm)
 
-    # Its branches are what a beat can be: absent, damaged, old, a member's last.
     def _listen(self, now: float, wishes: Wishes) -> None:
-        members = [member for member in self._board.members() if member != self._orders.member]
-        said = self._board.get_all([f"beat/{member}" for member in members])
-        for member, text in zip(members, said, strict=True):
-            if text is not None and text == self._beats.get(member):
-                continue  # most are the same as at the last look
-            try:
-                beat = read(Beat, text) if text is not None else None
-            except ValueError:
-                continue  # damaged: as good as silence
-            if beat is None or beat.member != member:
-                continue
-            self._beats[member] = text or b""
-            known = self._seats.get(member)
-            if beat.number > (known.beat.number if known is not None else self._forgotten.get(member, -1)):
-                self._seats[member] = Seat(beat, now, silent_after=SILENT_BEATS * self._orders.calm)
-            if beat.left and member not in self._ends:
-                self._take_end(member)
+        new = self._new_beats()
+        self._seat(new, now, wishes.standing.world)
         own = frozenset(wishes.standing.ranks)
         for member, seat in self._seats.items():
             # Of the job as it is now: it may have been started anew since.
@@ -152,11 +149,46 @@ class Lead:
             if why != seat.refused:
                 self._seats[member] = replace(seat, refused=why)
         self._refuse_doubles(now)
+        for member in new.keys() & self._seats.keys():
+            found = self._seats[member]
+            if found.beat.left and not found.refused and member not in self._ends:
+                self._take_end(member, wishes.standing.world)
         self._forget_replaced(now, wishes)
+
+    # Its branches are what a beat can be: absent, the same as before, damaged, another's, old.
+    def _new_beats(self) -> dict[str, tuple[Beat, int]]:
+        """Member → its beat, and a hash of what it wrote, of those that have said something new."""
+        members = [member for member in self._board.members() if member != self._orders.member]
+        found = {}
+        for member, text in zip(members, self._board.get_all([f"beat/{m}" for m in members]), strict=True):
+            known = self._seats.get(member)
+            if text is None or (known is not None and known.said == hash(text)):
+                continue  # most are the same as at the last look
+            try:
+                beat = read(Beat, text)
+            except ValueError:
+                continue  # damaged: as good as silence
+            before = known.beat.number if known is not None else self._forgotten.get(member, -1)
+            if beat.member == member and beat.number > before:
+                found[member] = beat, hash(text)
+        return found
+
+    def _seat(self, beats: Mapping[str, tuple[Beat, int]], now: float, world: int) -> None:
+        """Keep what is new, as far as a job of ``world`` ranks can have so many watches, and they so many ranks."""
+        most = _MOST_OF_A_RANK * (world or LARGEST_WORLD)
+        claims = sum(len(seat.beat.ranks) for seat in self._seats.values())
+        for member, (beat, said) in beats.items():
+            known = self._seats.get(member)
+            more = len(beat.ranks) - (len(known.beat.ranks) if known is not None else 0)
+            if (known is None and len(self._seats) >= most) or (more > 0 and claims + more > most):
+                continue  # as good as silence
+            claims += more
+            self._seats[member] = Seat(beat, now, silent_after=SILENT_BEATS * self._orders.calm, said=said)
 
     def _forget_replaced(self, now: float, wishes: Wishes) -> None:
         """Watches that are heard of no more and whose ranks are others' by now, or no ranks of the job any more: those
-        of a node that has left an elastic job, or whose ranks were started anew on another host."""
+        of a node that has left an elastic job, or whose ranks were started anew on another host. And those that have
+        fallen silent without a rank."""
         gone = {member for member, seat in self._seats.items() if seat.beat.left or seat.silent(now)}
         if not gone:
             return
@@ -164,15 +196,16 @@ class Lead:
         taken = {rank for seat in living for rank in seat.beat.ranks}.union(wishes.standing.ranks)
         for member in gone:
             seat = self._seats[member]
-            if member not in self._ends and (seat.refused or (seat.beat.ranks and taken.issuperset(seat.beat.ranks))):
+            if seat.refused or ((seat.beat.ranks or not seat.beat.left) and taken.issuperset(seat.beat.ranks)):
                 self._forgotten[member] = self._seats.pop(member).beat.number
+                self._ends.pop(member, None)
 
-    def _take_end(self, member: str) -> None:
+    def _take_end(self, member: str, world: int) -> None:
         try:
             found = take_parts(self._board, f"end/{member}", MOST_PARTS)
         except ValueError:
             found = None
-        if found and self._has_room(found):
+        if found and self._has_room(found, world):
             self._ends[member] = found
 
     def _refuse_doubles(self, now: float) -> None:
@@ -187,7 +220,7 @@ class Lead:
                 self._seats[member] = replace(seat, refused=f"{other} has rank {double} too")
             owners |= dict.fromkeys(seat.beat.ranks, member)
 
-    def _collect(self) -> None:
+    def _collect(self, world: int) -> None:
         for member in self._asked:
             seat = self._seats.get(member)
             if member in self._answers or seat is None or seat.beat.answered < self._orders.round:
@@ -198,11 +231,13 @@ class Lead:
                 self._answers[member] = str(error)
                 continue
             if found is not None:
-                self._answers[member] = found if self._has_room(found) else _NO_ROOM
+                self._answers[member] = found if self._has_room(found, world) else _NO_ROOM
 
-    def _has_room(self, more: bytes) -> bool:
+    def _has_room(self, more: bytes, world: int) -> bool:
+        """True if ``more`` can be held, too: all hosts have as many snapshots as the job has ranks, at most."""
+        most = min(_MOST_BYTES, world * MOST_PARTS * PART) if world else _MOST_BYTES
         held = sum(map(len, self._ends.values())) + sum(len(a) for a in self._answers.values() if isinstance(a, bytes))
-        return held + len(more) <= _MOST_BYTES
+        return held + len(more) <= most
 
     def _begin_round(self, wishes: Wishes) -> None:
         self._answers.clear()

@@ -11,6 +11,10 @@ from hangdoc.sidecar.meeting.wishes import MOST_PARTS, SILENT_SECONDS, Wishes
 
 _STALE_SECONDS = 10.0
 """A watch that has not looked at its ranks for so long says nothing of them. Judgement."""
+_STEPS_A_SECOND = 8.0
+"""Of a lead: four while a round is on, and one for each thing that its watch wants. Judgement."""
+_STEPS_AHEAD = 256
+"""More than time allows: a shared folder may show a host what was written a minute ago. Judgement."""
 _EXPIRED_SECONDS = 120.0
 """A verdict counts for so long after the lead has asked for this host's snapshot, by this host's clock. Judgement."""
 
@@ -87,8 +91,8 @@ class Member:
         if said is None:
             raise ValueError("the meeting has no lead")
         orders = read(Orders, said)
-        if self._orders is not None and orders.number <= self._orders.number:
-            return  # nothing new, or somebody has put back what the lead said earlier
+        if self._orders is not None and not self._follows(orders, self._orders, now):
+            return
         self._heard_at = now
         if self._orders is None:
             self._round = orders.round  # it began without us
@@ -106,6 +110,16 @@ class Member:
             verdict = read(Verdict, said) if said is not None else None
             if verdict is not None and verdict.round == orders.verdict:
                 self._verdict = verdict
+
+    def _follows(self, orders: Orders, known: Orders, now: float) -> bool:
+        """True if the lead that said ``known`` can have said ``orders`` since.
+
+        False for the same orders, for earlier ones that somebody has put back, and for those of somebody who wants to
+        be so far ahead that the lead is never heard again. What is not heard takes nothing from the meeting: in time it
+        becomes possible, or the lead counts as silent.
+        """
+        allowed = _STEPS_AHEAD + _STEPS_A_SECOND * (now - (self._heard_at or 0.0))
+        return 0 < orders.number - known.number <= allowed and orders.round - known.round <= allowed
 
     def _answer(self, wishes: Wishes) -> None:
         if wishes.answer is not None and wishes.answer is not self._answered:

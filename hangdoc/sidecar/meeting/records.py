@@ -19,6 +19,8 @@ Judgement: few enough for some hundred hosts."""
 _MOST_CALM_SECONDS = 30.0
 """That a lead may ask for. Judgement: a lost host is to be noticed within a minute or so."""
 _LONGEST_TEXT = 4096
+_LONGEST_NAME = 255
+"""Of a host, of what tells it from others (60 letters), and of a watch. Judgement."""
 _SEAL = hashlib.sha256().digest_size
 
 
@@ -159,12 +161,17 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST_TEXT
 
 
+def _name(value: Any) -> bool:
+    return _text(value) and len(value) <= _LONGEST_NAME
+
+
 def _flag(value: Any) -> bool:
     return type(value) is bool
 
 
 def _ranks(value: Any) -> bool:
-    return isinstance(value, list) and all(type(rank) is int and 0 <= rank < LARGEST_WORLD for rank in value)
+    plain = isinstance(value, list) and all(type(rank) is int and 0 <= rank < LARGEST_WORLD for rank in value)
+    return plain and len(set(value)) == len(value)
 
 
 def _texts(value: Any) -> bool:
@@ -200,7 +207,7 @@ def _world(value: Any) -> bool:
 
 _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     Beat: {
-        **{"member": _text, "host": _text, "identity": _text, "ranks": _ranks, "world": _world, "number": _count},
+        **{"member": _name, "host": _name, "identity": _name, "ranks": _ranks, "world": _world, "number": _count},
         **{"still": _seconds, "heard": _count, "left": _flag, "answered": _count},
     },
     Orders: {

@@ -32,6 +32,7 @@ _MEETING_SECONDS = 20.0
 takes most of it."""
 _ANSWER_SECONDS = 8.0
 """For a snapshot of another host. A capture takes two seconds, one with silent sources five (``capture_host``)."""
+_REST_SECONDS = 4.0  # between two looks that a lead asks for; it has no reason to ask more often
 _READING_SECONDS = 4.0
 """Of those in which digests are read as they come. Judgement."""
 _UNHEARD_SECONDS = 20.0
@@ -59,13 +60,13 @@ class Together:
         """The size of the job whose ranks all ran on this host."""
         self._answered: tuple[str, int] = ("", 0)
         """(lead, round) that this watch has answered."""
+        self._rests_until = 0.0
         self._heard: tuple[str, int] = ("", 0)
         """(lead, round) of which this watch has heard, and when."""
         self._lead_spoke_at = float("-inf")
         self._delivered: Verdict | None = None
         self._said = ""
-        self._round = 0
-        self._hosts = 1
+        self._round, self._hosts = 0, 1
         self._standing = Standing()
 
     def tell(self, targets: Sequence[RankTarget], quiet: float, now: float) -> None:
@@ -155,7 +156,8 @@ class Together:
     def asks(self) -> bool:
         """True if the lead wants a snapshot of this host, which it has not got."""
         view = self._meeting.view
-        return isinstance(view, MemberView) and view.wanted and (view.lead, view.asked) != self._answered
+        wanted = isinstance(view, MemberView) and view.wanted and (view.lead, view.asked) != self._answered
+        return wanted and time.monotonic() >= self._rests_until
 
     def answer(self, snapshot: JobSnapshot) -> None:
         """Hand over what was asked for."""
@@ -163,7 +165,7 @@ class Together:
 
         view = self._meeting.view
         if isinstance(view, MemberView):
-            self._answered = (view.lead, view.asked)
+            self._answered, self._rests_until = (view.lead, view.asked), time.monotonic() + _REST_SECONDS
             sent = prepared(snapshot, digest=view.digests, send_sources=self._options.meet_send_sources)
             self._meeting.answer(view.asked, *sent)
 
@@ -181,8 +183,7 @@ class Together:
         Returns what is to be judged here, or the lead's verdict.
         """
         view = self._meeting.view
-        found = self.verdict()
-        if found is not None:
+        if (found := self.verdict()) is not None:
             return found
         if isinstance(view, MemberView):
             return self._end_of_member(own, digest=view.digests)

@@ -39,7 +39,7 @@ class Standing:
     @cached_property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that run here."""
-        return tuple(sorted(target.rank for target in self.targets if target.pid is not None))
+        return tuple(sorted({target.rank for target in self.targets if target.pid is not None}))
 
     @cached_property
     def world(self) -> int:

@@ -30,10 +30,11 @@ NOBODY = Beat(0, moved=False, changed=False, searched=False)
 class Told:
     """A listener that keeps what it hears; ``outcomes`` are its answers to stalls."""
 
-    def __init__(self, *outcomes: str, carried: bool = True, end: RankToEnd | None = None) -> None:
+    def __init__(self, *outcomes: str, carried: bool = True, end: RankToEnd | None = None, doubts: str = "") -> None:
         self.outcomes = list(outcomes)
         self.carried = carried
         self.end = end
+        self.doubts = doubts
         self.commands: list[str] = []
         """What became of the user's command."""
         self.heard: list[tuple[Any, ...]] = []
@@ -51,6 +52,13 @@ class Told:
 
     def conclusion(self) -> Conclusion:
         return Conclusion(self.outcomes[0], "", end=self.end)
+
+    def doubt(self, snapshot: JobSnapshot) -> str:
+        self.heard.append(("doubt", round(snapshot.stalled_for)))
+        return self.doubts if snapshot.stalled_for < 20 else ""
+
+    def on_spared(self, why: str) -> None:
+        self.heard.append(("spared", why))
 
     def after_report(self) -> None:
         self.commands.append("begun")
@@ -228,10 +236,10 @@ def test_patience_is_learnt(play: Play) -> None:
 
 
 class Away:
-    """The watches of other hosts, whose lead speaks once, in the second ``at``."""
+    """The watches of other hosts, whose lead speaks once, in the second ``at``, and asked two seconds before."""
 
-    def __init__(self, at: int) -> None:
-        self.at, self.rounds = at, 0
+    def __init__(self, at: int, *, asked: bool = False, end: tuple[()] | tuple[int, int, float, str, str] = ()) -> None:
+        self.at, self.rounds, self.asked, self.end = at, 0, asked, end
 
     def tell(self, *_: object) -> None:
         self.rounds += 1
@@ -240,28 +248,62 @@ class Away:
         return True
 
     def asks(self) -> bool:
-        return False
+        return self.asked and self.rounds == self.at - 2
+
+    def answer(self, snapshot: JobSnapshot) -> None: ...
 
     def verdict(self) -> Verdict | None:
         heard = self.rounds == self.at
-        return Verdict(1, "hang", "Rank 3 hangs it.", "hosta", may_end=True) if heard else None
+        return Verdict(1, "hang", "Rank 3 hangs it.", "hosta", may_end=True, end=self.end) if heard else None
 
 
+TOLD = ("verdict", "hang", "hosta")
+
+
+@pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize(
-    ("at", "beats", "ends"),
+    ("at", "beats", "ends_at"),
     [
-        (18, [MOVING] * 10 + [STILL], True),
-        (13, [MOVING] * 10 + [STILL], False),  # it may be in the middle of a step
-        (18, [MOVING] * 17 + [STILL], False),
+        (20, [MOVING] * 10 + [STILL], 20),
+        (18, [MOVING] * 10 + [STILL], 20),  # hosts see the same stall begin at slightly different times
+        (13, [MOVING] * 10 + [STILL], 20),
+        (18, [MOVING] * 10 + [STILL] * 8 + [MOVING, STILL], None),  # an honest pause
+        (18, [MOVING] * 10 + [STILL] * 8 + [CHANGED, STILL], None),
+        (18, [MOVING] * 17 + [STILL], None),
     ],
 )
-def test_another_hosts_verdict_ends_only_what_has_stood_still(
-    play: Play, monkeypatch: pytest.MonkeyPatch, at: int, beats: list[Beat], ends: bool
+def test_another_hosts_verdict_ends_only_what_has_stood_still_for_our_own_patience(
+    play: Play, monkeypatch: pytest.MonkeyPatch, at: int, beats: list[Beat], ends_at: int | None, asked: bool
 ) -> None:
-    monkeypatch.setattr(loop, "Together", lambda *_: Away(at))
+    monkeypatch.setattr(loop, "Together", lambda *_: Away(at, asked=asked))
+    for seconds in range(18, 27):
+        told = Told("hang")
+        play(told, beats, seconds=seconds, stall_after=10.0, on_hang="abort")
+        assert (TOLD in told.heard) == (seconds >= at)
+        assert (("over",) in told.heard) == (ends_at is not None and seconds >= ends_at), seconds
+
+
+def test_another_hosts_verdict_ends_nothing_that_this_host_sees_at_work_before_the_user_gives_up(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Together", lambda *_: Away(12, asked=True))
+    told = Told("hang", doubts="rank 1 sleeps")
+    play(told, [MOVING, STILL], seconds=60, stall_after=10.0, give_up_after=30.0, on_hang="abort")
+    spared = [("doubt", 9), TOLD, ("spared", "rank 1 sleeps")]  # by what this host saw when it was asked
+    assert told.heard == [*spared, ("doubt", 30), ("abort", [99]), ("over",)]
+    told = Told("hang", doubts="rank 1 sleeps")
+    play(told, [MOVING, STILL], seconds=60, stall_after=10.0, give_up_after=15.0, on_hang="abort")
+    assert told.heard == [*spared, ("doubt", 15), ("spared", "rank 1 sleeps")]  # at work even then
     told = Told("hang")
-    play(told, beats, seconds=20, stall_after=10.0, on_hang="abort")
-    assert (("verdict", "hang", "hosta") in told.heard, ("over",) in told.heard) == (True, ends)
+    play(told, [MOVING, STILL], seconds=60, stall_after=10.0)
+    assert told.heard == [TOLD]  # nobody asked for more than a report
+
+
+def test_what_moves_while_this_host_looks_is_not_ended(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "Together", lambda *_: Away(12))
+    told = Told("hang")
+    play(told, [MOVING, STILL], during=[MOVING], seconds=18, stall_after=10.0, on_hang="abort")
+    assert told.heard == [TOLD, ("doubt", 11), ("resume", 11)]
 
 
 def test_below_the_tracebacks_of_a_job_that_another_host_has_judged_the_verdict_stands_again(
@@ -368,6 +410,21 @@ def test_ranks_that_nobody_ended_still_hang(play: Play, ranks: Ranks) -> None:
     assert [what[:2] for what in told.heard[2:]] == [late, ("resume", 15)]
 
 
+def test_a_restart_elsewhere_that_came_to_nothing_is_the_last_one_that_is_waited_for(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forger(Away):
+        def verdict(self) -> Verdict | None:
+            order = astuple(replace(END, host="elsewhere", mark=str(self.rounds)))
+            return Verdict(self.rounds, "hang", "Rank 1 hangs.", "hosta", end=order) if self.rounds % 30 == 0 else None
+
+    monkeypatch.setattr(loop, "Together", lambda *_: Forger(0))
+    told = Told("slow")
+    play(told, [MOVING, STILL], seconds=400, stall_after=10.0, on_hang="restart")
+    assert [what[0] for what in told.heard].count("restart") == 1
+    assert told.heard[-1] == ("no restart", "another host was to start one before, and nothing came of it")
+
+
 def test_where_no_new_ranks_come_the_end_is_not_diagnosed(play: Play, ranks: Ranks) -> None:
     told = Told("hang", end=END)
     play(told, [MOVING] + [STILL] * 400, on_hang="restart")
@@ -387,18 +444,28 @@ def test_a_job_that_ends_instead_of_starting_anew_did_not_crash(
     assert told.heard[1:] == [("end", 1)]
 
 
-def test_the_verdict_of_another_host_restarts_here_what_stands_still(play: Play, ranks: Ranks) -> None:
-    told = Told("slow")
-    follower = play(told, [MOVING, *[STILL] * 3], on_hang="restart")
-    verdict = Verdict(1, "hang", "Rank 1 hangs.", "hosta", end=astuple(END))
-    for beats, restarted in (([MOVING], []), ([STILL], [("restart", 1, True)])):
-        follower.beats = beats
-        follower.watcher._together = SimpleNamespace(  # type: ignore[assignment]
-            tell=lambda *_: None, asks=lambda: False, verdict=lambda: verdict
-        )
-        assert not follower.watcher._meet(4.0)
-        assert told.heard == [("verdict", "hang", "hosta")] * (2 if restarted else 1) + restarted
-    assert ranks.ended == {77}
+def test_the_verdict_of_another_host_restarts_here_what_stands_still(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asked in (True, False):
+        for beats, restarted in (([MOVING] * 17 + [STILL], []), ([MOVING, STILL], [("restart", 1, True)])):
+            ranks.ended.clear()
+            monkeypatch.setattr(loop, "Together", lambda *_, asked=asked: Away(18, asked=asked, end=astuple(END)))
+            told = Told("slow")
+            play(told, beats, seconds=20, on_hang="restart")
+            assert [what for what in told.heard if what[0] != "doubt"] == [TOLD, *restarted]
+            assert ranks.ended == ({77} if restarted else set())
+
+
+def test_a_restart_order_spares_what_this_host_sees_at_work(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for order in (END, replace(END, host="elsewhere")):
+        monkeypatch.setattr(loop, "Together", lambda *_, order=order: Away(12, asked=True, end=astuple(order)))
+        told = Told("slow", doubts="rank 1 computes")
+        play(told, [MOVING, STILL], seconds=25, stall_after=10.0, on_hang="restart")
+        assert told.heard == [("doubt", 9), TOLD, ("spared", "rank 1 computes")]
+    assert ranks.ended == set()
 
 
 def test_without_a_rank_to_end_a_restart_does_nothing(play: Play, ranks: Ranks) -> None:

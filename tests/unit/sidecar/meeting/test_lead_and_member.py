@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.sidecar.meeting import lead
+from hangdoc.sidecar.meeting.boards import put_parts
 from hangdoc.sidecar.meeting.lead import Lead, LeadView
 from hangdoc.sidecar.meeting.member import Member
 from hangdoc.sidecar.meeting.records import CALM_SECONDS, Beat, Orders, Verdict, opened, read, sealed, written
-from hangdoc.sidecar.meeting.wishes import CALM_OF_MANY_SECONDS, MANY_HOSTS, SILENT_SECONDS, Standing, Wishes
+from hangdoc.sidecar.meeting.wishes import (
+    CALM_OF_MANY_SECONDS,
+    MANY_HOSTS,
+    MOST_PARTS,
+    SILENT_SECONDS,
+    Standing,
+    Wishes,
+)
 
 KEY = bytes(32)
 
@@ -244,7 +254,7 @@ def test_a_watch_whose_lead_does_not_say_how_calm_it_may_be_beats_as_ever() -> N
     table.step()
     orders = json.loads(table.desk.get("lead") or b"")
     del orders["calm"]
-    table.desk.put("lead", json.dumps({**orders, "number": 9000}).encode())
+    table.desk.put("lead", json.dumps({**orders, "number": 100}).encode())
     before = table.desk.writes["beat/m0"]
     for _ in range(4):
         table.now += CALM_SECONDS
@@ -360,6 +370,85 @@ def test_a_forged_beat_is_silence(forged: bytes) -> None:
     assert view.seats[0].silent(table.now)
 
 
+def forged(desk: Desk, member: str, ranks: Sequence[int], number: int = 1, **beat: Any) -> None:
+    """Somebody who has the key makes up a watch."""
+    desk.enroll(member)
+    desk.put(
+        f"beat/{member}", json.dumps({**asdict(Beat(member, "x", "x", (), 4, number)), "ranks": ranks, **beat}).encode()
+    )
+
+
+@pytest.mark.parametrize("ranks", [[2] * 20_000, list(range(20_000)), [2, 3], []])
+def test_made_up_watches_take_no_more_memory_than_the_jobs_size_explains(ranks: list[int]) -> None:
+    table = Table((2, 3))
+    table.step()
+    for turn in range(10):
+        members = [f"forged-{turn}-{number}" for number in range(4)]
+        for number, member in enumerate(members):
+            forged(table.desk, member, ranks, number=turn + 1, still=float(number))
+        view = table.step()
+        table.desk.names = ["m0"]
+    held = len(pickle.dumps([value for name, value in vars(table.lead).items() if name != "_board"]))
+    assert held < 50_000
+    assert len(view.seats) <= 4 * 4
+    assert sum(len(seat.beat.ranks) for seat in view.seats) <= 4 * 4
+    assert [seat.beat.member for seat in view.fitting() if seat.beat.ranks] == ["m0"]
+
+
+def test_made_up_watches_do_not_silence_one_that_was_there_before() -> None:
+    table = Table((2, 3))
+    table.step()
+    for number in range(100):
+        forged(table.desk, f"forged-{number}", [2, 3])
+    for _ in range(30):
+        view = table.step()
+    assert len(view.seats) <= 16
+    assert not view.seats[0].silent(table.now)
+    table.wanted[0] = Wishes(standing(2, 3, still=4.0))
+    assert table.step().seats[0].beat.still is not None
+
+
+def test_made_up_watches_that_say_no_more_leave_their_seats_to_others() -> None:
+    table = Table()
+    for number in range(100):
+        forged(table.desk, f"forged-{number}", [])
+    assert len(table.step().seats) == 16
+    for number in range(100):
+        table.desk.drop(f"beat/forged-{number}")
+    table.desk.names = []
+    table.now += SILENT_SECONDS + 1
+    table.members = [Member(table.desk, "m0", "host0", "identity 0")]
+    table.wanted = [Wishes(standing(2, 3))]
+    table.step()
+    assert [seat.beat.member for seat in table.step().seats] == ["m0"]
+
+
+def test_the_snapshots_that_are_held_are_no_more_than_the_jobs_ranks_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lead, "PART", 10)
+    table = Table((1,), world=2)
+    table.wishes = Wishes(standing(0, world=2))
+    for number in range(2):
+        forged(table.desk, f"forged-{number}", [], world=2, left=True)
+        put_parts(table.desk, f"end/forged-{number}", bytes(100), MOST_PARTS)
+    assert {member: len(end) for member, end in table.step().ends.items()} == {"forged-0": 100}  # 2 ranks of 8 parts
+
+
+def test_the_end_of_a_watch_that_does_not_fit_is_not_kept() -> None:
+    table = Table((2, 3))
+    forged(table.desk, "forged", [0], left=True)
+    put_parts(table.desk, "end/forged", b"made up", MOST_PARTS)
+    assert table.step().ends == {}
+
+
+def test_the_end_of_a_node_is_forgotten_with_its_seat() -> None:
+    table = Table((2, 3), ())
+    table.wanted[0] = replace(table.wanted[0], end=b"how it ended")
+    assert table.step().ends == {"m0": b"how it ended"}
+    table.wanted[1] = Wishes(standing(2, 3))  # a watch that was started anew
+    view = table.step()
+    assert (view.ends, [seat.beat.member for seat in view.seats]) == ({}, ["m1"])
+
+
 def test_a_forged_answer_is_named() -> None:
     table = Table((2, 3))
     table.step()
@@ -425,6 +514,43 @@ def test_what_the_lead_said_earlier_and_somebody_has_put_back_is_not_heard() -> 
         table.desk.values["lead"] = earlier[number % 2]
         view = table.members[0].step(table.now + (number + 1) * SILENT_SECONDS / 2, wanted)
     assert view.silent
+
+
+def leads_on(table: Table, **said: Any) -> None:
+    """Somebody who has the key speaks for the lead."""
+    orders = read(Orders, table.desk.get("lead") or b"")
+    table.desk.put("lead", written(replace(orders, **said)))
+
+
+@pytest.mark.parametrize("said", [{"number": 1 << 52}, {"number": 2000}, {"round": 1 << 52}, {"round": 2000}])
+def test_who_speaks_for_the_lead_is_not_ahead_of_it_for_ever(said: dict[str, int]) -> None:
+    table = Table((2, 3))
+    table.step()
+    wanted = table.wanted[0]
+    number = read(Orders, table.desk.get("lead") or b"").number
+    leads_on(table, **{"number": number + 1, **said}, waiting=False, host="forged")
+    view = table.members[0].step(table.now, wanted)
+    assert (view.host, view.asked, view.wanted) == ("hosta", 0, False)
+    table.wishes = replace(table.wishes, round=1, asked=("m0",))
+    table.step()
+    view = table.members[0].step(table.now, table.wanted[0])  # the lead itself is still heard
+    assert (view.host, view.asked, view.wanted, view.silent) == ("hosta", 1, True, False)
+
+
+def test_a_lead_that_was_not_heard_for_long_is_heard_again() -> None:
+    table = Table((2, 3))
+    table.step()
+    for _ in range(4000):  # the member's host was cut off for an hour
+        table.now += 1.0
+        table.lead.step(table.now, table.wishes)
+    assert not table.members[0].step(table.now, table.wanted[0]).silent
+    table.now += 1.0
+    number = read(Orders, table.desk.get("lead") or b"").number
+    leads_on(table, number=number + 1000)  # its own clock stood still meanwhile, as in a virtual machine
+    view = table.members[0].step(table.now, table.wanted[0])
+    table.now += 120.0
+    assert table.members[0].step(table.now, table.wanted[0]).host == view.host
+    assert not table.members[0].step(table.now, table.wanted[0]).silent
 
 
 def test_what_was_concluded_before_this_meeting_is_not_told_again() -> None:

@@ -49,6 +49,8 @@ def test_round_trip(record: Beat | Orders | Verdict) -> None:
     [
         {"ranks": [-1]}, {"ranks": [2.0]}, {"ranks": "23"}, {"world": 10**9}, {"number": True}, {"number": -1},
         {"still": -1}, {"still": "3"}, {"host": "x" * 5000}, {"host": None}, {"left": 1}, {"ranks": [10**7]},
+        {"ranks": [2, 3, 2]}, {"ranks": [1] * 50_000}, {"host": "x" * 300}, {"identity": "x" * 300},
+        {"member": "x" * 300},
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_refused(change: dict[str, object]) -> None:
