@@ -47,7 +47,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
-from hangdoc.diagnosis.logs.judge import judged, tells_of_calls
+from hangdoc.diagnosis.logs.judge import judged, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
@@ -264,7 +264,12 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
+        evidence=(
+            *written_evidence(told),
+            *ran_evidence(case, found, sides, writer),
+            *gather(case, found, writer),
+            *told_in_logs(case.job, writer),
+        ),
         unavailable=(
             *note_hidden(case.job, tuple(sorted(case.hidden))),
             *case.sources.unread(),

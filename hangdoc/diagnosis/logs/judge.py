@@ -57,6 +57,19 @@ def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:
     return _diagnosis(known, reading, writer)
 
 
+def told_in_logs(job: JobSnapshot, writer: Writer) -> Iterator[Evidence]:
+    """What the outputs of a job that was looked at come to by themselves: torch's watchdog, its reports of
+    mismatches."""
+    if job.logged is None or job.mode == "log":
+        return
+    reading = best_reading(Known(job, job.logged))
+    if reading is None or reading.strength > Strength.ALL_ARRIVED:
+        return
+    places = ", ".join(f"{source.file}:{source.line}" for source in reading.sources[:2])
+    ranks = reading.culprits or (tuple(sorted(reading.meeting.waiting)) if reading.meeting is not None else ())
+    yield Evidence("log", ranks, f"the job's own output ({places}): {writer.write(reading.verdict)}")
+
+
 def best_reading(known: Known) -> Reading | None:
     """The reading with the strongest evidence; of equal ones the first that names a rank."""
     found = list(_readings(known))
