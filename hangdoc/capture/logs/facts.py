@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, stacks, watchdog
+from hangdoc.capture.logs import attempts, endings, gave_up, mismatches, raised, reports, stacks, watchdog
 from hangdoc.capture.logs.lines import Line, year_in, year_of
 from hangdoc.capture.logs.sift import Marker
 from hangdoc.capture.logs.speakers import Speakers
@@ -35,15 +35,17 @@ FOLDED = " across cluster]"
 """How Ray says that it has left lines out."""
 MARKERS = (
     *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *stacks.MARKERS,
-    Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(FOLDED.encode()),
+    Marker(b"WORLD_SIZE"), Marker(b"world size"), Marker(b"world_size="), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "),
+    Marker(FOLDED.encode()),
 )  # fmt: skip
 """What a line of interest has, of any format."""
 _WORLD = (
+    re.compile(r"\bworld[_ ]size[=: ]{1,3}(\d{1,6})\b", re.IGNORECASE),
     re.compile(r"\b(?:WORLD_SIZE|SLURM_NTASKS)[=:] ?[\"']?(\d{1,6})\b"),
     re.compile(r"MEMBER: \d{1,6}/(\d{1,6})\b"),
     re.compile(r"global_world_sizes=\[(\d{1,6})"),
 )
-_WORLD_WORDS = ("SLURM_NTASKS", "MEMBER: ", "global_world_sizes")
+_WORLD_WORDS = ("WORLD_SIZE", "world_size", "world size", "SLURM_NTASKS", "MEMBER: ", "global_world_sizes")
 
 _AFTERMATH = re.compile(
     r"ProcessGroup|watchdog|Traceback|^\s*File \"|^\s*frame #|elastic|^srun|slurmstepd|terminate called|what\(\)|NCCL |"
@@ -79,7 +81,7 @@ def facts_of(read: Sequence[Text], this_year: int = 0) -> tuple[Logged, int | No
     )
     # torch's own rank first; [Rank k] of a group that may be the default one where torch never says the global rank.
     found = watchdog.read_watchdog(kept, year, lambda line, _, member: _who(speakers, line, member))
-    calls: list[Call] = [*mismatches.fingerprints(kept)]
+    calls: list[Call] = []
     behind: list[Behind] = [*reports.desync_reports(kept)]
     members: list[Member] = list(found.members)
     barriers = []
@@ -94,9 +96,13 @@ def facts_of(read: Sequence[Text], this_year: int = 0) -> tuple[Logged, int | No
             barriers.append(fact)
     own = {each.file.path: rank for each in read if (rank := speakers.of_file(each.file.path)) is not None}
     pasted = [stack for each in read for stack in each.stacks] + stacks.stacks_in(kept, own)
+    failed = tuple(raised.raised_in(kept, year, speakers.of))
+    calls += mismatches.fingerprints(kept, failed)
+    waits = list(gave_up.waits_of(failed))
+    pasted += [stack for _, stack in waits]
     logged = Logged(
         files=tuple(each.file for each in read),
-        overdue=tuple(found.overdue),
+        overdue=(*found.overdue, *(call for call, _ in waits)),
         progress=tuple(found.progress),
         alive=tuple(found.alive),
         members=tuple(dict.fromkeys(members)),
@@ -105,7 +111,7 @@ def facts_of(read: Sequence[Text], this_year: int = 0) -> tuple[Logged, int | No
         barriers=tuple(barriers),
         set_ups=tuple(reports.set_ups(kept, year, speakers.of)),
         ends=tuple(endings.ends(kept, year)),
-        raised=tuple(raised.raised_in(kept, year, speakers.of)),
+        raised=failed,
         stacks=tuple(pasted),
         streams=tuple(_streams(read, speakers)),
         attempts=earlier + 1,
@@ -153,7 +159,7 @@ def _with_names(logged: Logged) -> Logged:
 
 def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
     """The number of ranks, where a line says it: settings, the default group's size, clients of the rendezvous."""
-    settings = (line.text for line in lines if "WORLD_SIZE" in line.text or any(w in line.text for w in _WORLD_WORDS))
+    settings = (line.text for line in lines if any(word in line.text for word in _WORLD_WORDS))
     said = [int(found[1]) for text in settings for pattern in _WORLD if (found := pattern.search(text)) is not None]
     said += [each.size for each in logged.members if each.group.partition("(")[0] == "0" and each.size]
     said += [each.expected for each in logged.set_ups if each.expected > 0]

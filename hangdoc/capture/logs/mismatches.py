@@ -13,7 +13,7 @@ from itertools import groupby
 
 from hangdoc.capture.logs.lines import Line
 from hangdoc.capture.logs.sift import Marker
-from hangdoc.model.logged import Behind, Call, Member, Place
+from hangdoc.model.logged import Behind, Call, Member, Place, Raised
 from hangdoc.model.process import Frame
 
 MARKERS = (
@@ -45,8 +45,13 @@ _LAST_CALLS = 64
 """Of a process in a communicator; the last are what a hang is about."""
 
 
-def fingerprints(lines: Sequence[Line]) -> Iterator[Call]:
-    """The two fingerprints of each report of a mismatch."""
+def fingerprints(lines: Sequence[Line], raised: Sequence[Raised] = ()) -> Iterator[Call]:
+    """The two fingerprints of each report of a mismatch, the speaker's own with the stack of its exception
+    (``raised``).
+
+    One with the number 0 and no tensors stands for no call: that rank's data never came.
+    """
+    stacks = {each.rank: each.stack for each in raised if "CollectiveFingerPrint" in each.error}
     for line in lines:
         for found in _FINGERPRINT.finditer(line.text) if "FingerPrint" in line.text else ():
             yield Call(
@@ -57,7 +62,8 @@ def fingerprints(lines: Sequence[Line]) -> Iterator[Call]:
                 found["op"],
                 (found["shape"] or "").replace(" ", ""),
                 found["dtype"] or "",
-                empty=not found["rest"],
+                empty=not found["rest"] and int(found["sequence"] or 0) == 0,
+                stack=stacks.get(int(found["rank"]), ()),
             )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hangdoc.capture.logs.lines import Line, time_of
 from hangdoc.capture.logs.sift import Marker
@@ -20,7 +20,7 @@ from hangdoc.model.logged import Place, Raised
 from hangdoc.model.process import Frame
 from hangdoc.model.told_errors import TRACEBACK
 
-MARKERS = (Marker(TRACEBACK.encode(), before=1, after=120),)
+MARKERS = (Marker(TRACEBACK.encode(), before=2, after=120),)
 
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), in (?P<function>\S{1,300})')
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
@@ -28,13 +28,18 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
 _FOLLOWS = re.compile(
     # torch's words for a communicator that the watchdog aborted, and for peers that are gone; the launcher's own
     # errors.
-    r"DistBackendError|DistNetworkError|DistStoreError|ChildFailedError|ProcessExitedException|SignalException"
-    r"|communicator was aborted|NCCL communicator|ncclUniqueId|closed by peer|Connection reset|Broken pipe"
+    r"DistBackendError|DistNetworkError|DistStoreError|ChildFailedError|Process(?:Exited|Raised)Exception|SignalException"
+    r"|communicator was aborted|NCCL communicator|ncclUniqueId|closed by peer"
     r"|Detected mismatch between collectives|monitoredBarrier|third_party/gloo|\bgloo/|Socket Timeout"
     # What a buffer that an aborted call never filled makes of later code (torch 2.3 to 2.11).
-    r"|has inconsistent \d+ params|Tried to allocate more than 1EB|UnpicklingError|BrokenPipeError|ConnectionResetError"
+    r"|has inconsistent \d+ params|Tried to allocate more than 1EB|UnpicklingError"
     r"|KeyboardInterrupt|SystemExit"
 )
+_FOLLOWS_IN_TORCH = re.compile(r"Connection reset|Broken pipe|Timed out|timed out|time-?out", re.IGNORECASE)
+"""The same, if torch.distributed raised it: any other pipe may be reset for reasons of its own."""
+_DISTRIBUTED = "torch/distributed/"
+_CHILD = re.compile(r"-- Process (\d{1,6}) terminated with the following error:")
+"""What mp.spawn prints before a child's traceback; its number is the rank, by the function's first argument."""
 _MOST_FRAMES, _MOST_TEXT = 64, 400
 
 
@@ -53,11 +58,16 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
     """The tracebacks in ``lines``, by the place where each begins. ``rank_of``: who wrote a line that does not say
     it."""
     begun: list[_Open] = []
+    child: int | None = None
     found: list[tuple[_Open, str, float]] = []
     before_it: Line | None = None
     """The last line before the first of those that are open: a program's own log line often has the time."""
     for line in lines:
         begun = [each for each in begun if each.line.file == line.file and line.number - each.line.number < 2_000]
+        spawned = _CHILD.search(line.text) if "-- Process " in line.text else None
+        if spawned is not None:
+            child, begun = int(spawned[1]), []
+            continue
         here = line.text.find(TRACEBACK)
         if here >= 0:
             prefix = _alike(line.text[:here])
@@ -66,7 +76,8 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
                 before.chained, before.frames = False, []
                 continue
             begun = [each for each in begun if each.prefix.pattern != prefix.pattern]
-            begun.append(_Open(line, prefix))
+            begun.append(_Open(line if child is None else replace(line, rank=child), prefix))
+            child = None
             continue
         if not begun:
             before_it = line
@@ -92,7 +103,9 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
         rank = line.rank if line.rank is not None else rank_of(line)
         frames = own.first[1] if own.first is not None else []
         place = Place(line.file, line.number, "traceback")
-        yield Raised(place, rank, error, tuple(reversed(frames)), bool(_FOLLOWS.search(error)), at)
+        distributed = any(_DISTRIBUTED in frame.file for frame in frames)
+        follows = bool(_FOLLOWS.search(error)) or (distributed and bool(_FOLLOWS_IN_TORCH.search(error)))
+        yield Raised(place, rank, error, tuple(reversed(frames)), follows, at)
 
 
 def _time(begun: Line, ended: Line, before: Line | None, year: int) -> float:

@@ -34,12 +34,16 @@ _NEXT_TIME = Unavailable(
 
 
 def tells_of_calls(job: JobSnapshot) -> bool:
-    """True if the logs tell who is missing, what clashes or who failed, or have no stacks of two ranks, which are
-    compared as on a live job."""
-    if job.logged is None or sum(rank.process is not None for rank in job.ranks) < (2 if job.logged.overdue else 1):
+    """True if the logs tell who is missing, what clashes or who failed, or there are no stacks of two ranks to compare.
+
+    The stack of a time-out shows no more than the line of its wait: it counts where nothing else tells who is missing.
+    """
+    logged = job.logged
+    if logged is None or sum(rank.process is not None for rank in job.ranks) < (2 if logged.overdue else 1):
         return True
-    reading = best_reading(Known(job, job.logged))
-    return reading is not None and reading.strength <= Strength.CIRCLE
+    reading = best_reading(Known(job, logged))
+    pasted = any(stack.place.kind != "traceback" for stack in logged.stacks)
+    return reading is not None and reading.strength <= (Strength.CIRCLE if pasted else Strength.NOT_SEEN)
 
 
 def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:

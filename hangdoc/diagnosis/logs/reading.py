@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 
-from hangdoc.diagnosis.logs.known import DEFAULT, Known, Meeting
+from hangdoc.diagnosis.logs.known import DEFAULT, STORE, Known, Meeting
 from hangdoc.model.diagnosis import Side
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Overdue
@@ -28,8 +28,8 @@ class Strength(IntEnum):
     FAILURE = 2
     BEHIND = 3
     CIRCLE = 4
-    NOT_SEEN = 5
-    SET_UP = 6
+    SET_UP = 5
+    NOT_SEEN = 6
     MESSAGE = 7
     ALL_ARRIVED = 8
     ALONE = 9
@@ -62,6 +62,8 @@ class Reading:
 def name_group(group: str) -> str:
     """'default_pg', 'group 9 (mesh_tp)', 'group 7', 'group mesh_dp' where its number is a hash; '' for one that no line
     names."""
+    if group.startswith(STORE):
+        return f"key {group[len(STORE) :]}"
     number, _, about = group.partition("(")
     about = about.rstrip(")")
     if about == "default_pg" or (number == DEFAULT and not about):
