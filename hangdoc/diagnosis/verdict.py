@@ -47,6 +47,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
+from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
@@ -87,7 +88,13 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     if job.mode == "log" and job.logged is not None and tells_of_calls(job):
-        return judged(job, job.logged, writer)
+        told = judged(job, job.logged, writer)
+        return with_branch(told, _looked_at(job, writer)) if job.sources and told.culprits else told
+    return _looked_at(job, writer)
+
+
+def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
+    """The diagnosis of what processes, stacks and calls show."""
     job = _ended_if_all_ranks_have(job)
     job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))

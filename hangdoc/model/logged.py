@@ -186,6 +186,10 @@ class Raised:
     at: float = 0.0
 
 
+WAIT = "wait"
+"""The kind of a stack that no tool printed: that of a call which its rank told to be overdue."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogStack:
     """The stack of one thread, from py-spy, faulthandler, gdb or pystack. ``frames``: innermost first; of a short file

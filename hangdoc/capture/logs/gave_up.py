@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from hangdoc.model.frames import is_library_file
-from hangdoc.model.logged import LogStack, Overdue, Raised
+from hangdoc.model.logged import WAIT, LogStack, Overdue, Raised
 from hangdoc.model.process import Stack
 
 _TIMED_OUT = re.compile(
@@ -27,8 +28,8 @@ _OF_TORCH = re.compile(r"torch/(?:distributed|nn/parallel|autograd)/|torch/_tens
 _WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl")
 
 
-def waits_of(raised: Iterable[Raised]) -> Iterator[tuple[Overdue, LogStack]]:
-    """The waits that ended so: as an overdue call without a number, and as the stack of the rank's main thread."""
+def waits_of(raised: Iterable[Raised]) -> Iterator[Overdue]:
+    """The waits that ended so, as overdue calls without a number."""
     for each in raised:
         found = _TIMED_OUT.search(each.error)
         if found is None or each.rank is None or _OF_A_GROUP in each.error:
@@ -39,12 +40,19 @@ def waits_of(raised: Iterable[Raised]) -> Iterator[tuple[Overdue, LogStack]]:
             op, group = "store.get", f"store/{_own_name(found['key'])}"
         if not op:
             continue
-        yield (
-            Overdue(
-                each.place, each.rank, group, -1, op, timeout_ms=waited, ran_ms=waited, at=each.at, stack=each.stack
-            ),
-            LogStack(each.place, each.rank, 0, "MainThread", each.stack, main=True, idle=True),
+        yield Overdue(
+            each.place, each.rank, group, -1, op, timeout_ms=waited, ran_ms=waited, at=each.at, stack=each.stack
         )
+
+
+def stacks_of(overdue: Iterable[Overdue]) -> Iterator[LogStack]:
+    """The stacks of ranks' main threads while they waited, the first of each rank."""
+    told: set[int] = set()
+    for call in overdue:
+        if call.rank is not None and call.stack and call.rank not in told:
+            told.add(call.rank)
+            place = replace(call.place, kind=WAIT)
+            yield LogStack(place, call.rank, 0, "MainThread", call.stack, main=True, idle=True)
 
 
 def _call(stack: Stack) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.logs.clashes import clashes
+from hangdoc.diagnosis.logs.code import excerpts
 from hangdoc.diagnosis.logs.known import Known
 from hangdoc.diagnosis.logs.missing import behind_without_timeout, missing
 from hangdoc.diagnosis.logs.others import (
@@ -20,7 +21,7 @@ from hangdoc.diagnosis.logs.reading import Reading, Strength, name_meeting, user
 from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import Activity, Diagnosis, Divergence, Evidence
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
-from hangdoc.model.logged import Logged
+from hangdoc.model.logged import WAIT, Logged
 from hangdoc.model.message import Sentences
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.writing import Writer
@@ -42,7 +43,7 @@ def tells_of_calls(job: JobSnapshot) -> bool:
     if logged is None or sum(rank.process is not None for rank in job.ranks) < (2 if logged.overdue else 1):
         return True
     reading = best_reading(Known(job, logged))
-    pasted = any(stack.place.kind != "traceback" for stack in logged.stacks)
+    pasted = any(stack.place.kind != WAIT for stack in logged.stacks)
     return reading is not None and reading.strength <= (Strength.CIRCLE if pasted else Strength.NOT_SEEN)
 
 
@@ -103,6 +104,7 @@ def _diagnosis(known: Known, reading: Reading, writer: Writer) -> Diagnosis:
         why=writer.write(Sentences(reading.why)),
         fix=writer.write(Sentences(reading.fix)),
         sure=writer.write(reading.sure),
+        code=excerpts(known, reading),
         divergence=Divergence(reading.sides) if len(reading.sides) > 1 else None,
         ranks=tuple(_activities(known)),
         evidence=tuple(_evidence(known, reading)),

@@ -26,6 +26,7 @@ from hangdoc.diagnosis.logs.reading import (
     side,
     since,
     user_frame,
+    where_now,
 )
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Raised
@@ -166,6 +167,7 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
     sources = [far.place for rank in named if (far := known.is_behind(rank, meeting)) is not None]
     why = joined(
         f"before {call} or inside its call: torch counts a call only when NCCL's function has returned",
+        where_now(known, named),
         last_words(known, named),
     )
     return Reading(
@@ -203,7 +205,7 @@ def _not_seen(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Show
         NO_CAUSE,
         named,
         Confidence.LIKELY if likely else Confidence.POSSIBLE,
-        why=last_words(known, named),
+        why=joined(where_now(known, named), last_words(known, named)),
         fix=_look_at(named),
         sure=f"all other members are overdue in the call, these are not{doubt}",
         meeting=meeting,
