@@ -44,7 +44,10 @@ def tells_of_calls(job: JobSnapshot) -> bool:
         return True
     reading = best_reading(Known(job, logged))
     pasted = any(stack.place.kind != WAIT for stack in logged.stacks)
-    return reading is not None and reading.strength <= (Strength.CIRCLE if pasted else Strength.NOT_SEEN)
+    if reading is None:
+        return False
+    weakest = Strength.CIRCLE if pasted else Strength.NOT_SEEN
+    return reading.strength <= weakest or reading.strength is Strength.ALL_ARRIVED
 
 
 def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:
