@@ -48,7 +48,7 @@ from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.logs.code import with_branch
-from hangdoc.diagnosis.logs.judge import judged, tells_of_calls, told_in_logs
+from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
@@ -90,7 +90,8 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     if job.mode == "log" and job.logged is not None and tells_of_calls(job):
         told = judged(job, job.logged, writer)
         return with_branch(told, _looked_at(job, writer)) if job.sources and told.culprits else told
-    return _looked_at(job, writer)
+    looked = _looked_at(job, writer)
+    return no_more_than_stacks_show(looked, writer) if job.mode == "log" else looked
 
 
 def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:

@@ -22,37 +22,52 @@ _TIMED_OUT = re.compile(
     r"|wait timeout after (?P<store>\d{1,12})ms, keys: (?P<key>[^\s,]{1,300})"
     r"|Timed out after (?P<clients>\d{1,9}) seconds waiting for clients"
 )
+_CLOSED = re.compile(r"Connection closed by peer|Connection reset by peer|Read error|Broken pipe")
 _OF_A_GROUP = "ncclUniqueId"
 """An error that names the member for whom the rank waited (``reports.set_ups``)."""
+_INTERRUPTED = "KeyboardInterrupt"
 _OF_TORCH = re.compile(r"torch/(?:distributed|nn/parallel|autograd)/|torch/_tensor\.py$")
 _WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl")
 
 
 def waits_of(raised: Iterable[Raised]) -> Iterator[Overdue]:
-    """The waits that ended so, as overdue calls without a number."""
+    """The waits that ended so, as overdue calls without a number; without a time-out where a peer's end ended them."""
     for each in raised:
         found = _TIMED_OUT.search(each.error)
-        if found is None or each.rank is None or _OF_A_GROUP in each.error:
+        closed = each.follows and _CLOSED.search(each.error) is not None
+        if (found is None and not closed) or each.rank is None or _OF_A_GROUP in each.error:
             continue
-        waited = int(found["gloo"] or found["store"] or 1000 * int(found["clients"] or 0))
+        told = found.groupdict() if found is not None else {}
+        waited = int(told.get("gloo") or told.get("store") or 1000 * int(told.get("clients") or 0))
         op, group = _call(each.stack), ""
-        if found["key"] and not op:
-            op, group = "store.get", f"store/{_own_name(found['key'])}"
+        if told.get("key") and not op:
+            op, group = "store.get", f"store/{_own_name(told['key'])}"
         if not op:
             continue
         yield Overdue(
-            each.place, each.rank, group, -1, op, timeout_ms=waited, ran_ms=waited, at=each.at, stack=each.stack
+            each.place,
+            each.rank,
+            group,
+            -1,
+            op,
+            timeout_ms=0 if closed else max(waited, 1),
+            ran_ms=waited,
+            at=each.at,
+            stack=each.stack,
         )
 
 
-def stacks_of(overdue: Iterable[Overdue]) -> Iterator[LogStack]:
-    """The stacks of ranks' main threads while they waited, the first of each rank."""
+def stacks_of(overdue: Iterable[Overdue], raised: Iterable[Raised]) -> Iterator[LogStack]:
+    """The stacks of ranks' main threads while they waited, or when somebody interrupted them: the first of each
+    rank."""
     told: set[int] = set()
-    for call in overdue:
-        if call.rank is not None and call.stack and call.rank not in told:
-            told.add(call.rank)
-            place = replace(call.place, kind=WAIT)
-            yield LogStack(place, call.rank, 0, "MainThread", call.stack, main=True, idle=True)
+    interrupted = (each for each in raised if each.error.startswith(_INTERRUPTED))
+    facts: tuple[Overdue | Raised, ...] = (*overdue, *interrupted)
+    for fact in facts:
+        if fact.rank is not None and fact.stack and fact.rank not in told:
+            told.add(fact.rank)
+            place = replace(fact.place, kind=WAIT)
+            yield LogStack(place, fact.rank, 0, "MainThread", fact.stack, main=True, idle=True)
 
 
 def _call(stack: Stack) -> str:

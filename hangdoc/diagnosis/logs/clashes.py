@@ -56,6 +56,25 @@ def clashes(known: Known) -> Iterator[Reading]:
             yield found
 
 
+def refusals(known: Known) -> Iterator[Reading]:
+    """A piece of another size than its receiver expected (HD104). Which of the two is wrong gloo does not know, and in
+    a ring the receiver need not be one of them."""
+    for each in known.logged.refused[:1]:
+        who: Message = (
+            [Does((each.rank,), "was", "were"), " aborted by gloo"] if each.rank is not None else "gloo aborted a rank"
+        )
+        yield Reading(
+            Strength.CLASH,
+            Outcome.CRASHED,
+            sentence([who, f": it got a piece of {each.got} bytes where it expected {each.expected}"]),
+            "HD104",
+            why="the ranks put tensors of unequal sizes into one call, or paired unlike calls",
+            fix="set TORCH_DISTRIBUTED_DEBUG=DETAIL once: it names the ranks and the shapes",
+            sure="the sizes differ for certain; which rank is wrong, gloo does not say",
+            sources=(each.place,),
+        )
+
+
 def _of_overdue(call: Overdue) -> _Put:
     sizes = str(call.numel_in) if call.numel_in >= 0 and needs_equal_sizes(call.op) else ""
     return _Put(call.op, sizes, "", call.stack, call.place)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hangdoc.model.logged import Behind, Ended, Logged, Overdue, Progress, Raised, Stream
+from hangdoc.model.logged import Alive, Behind, Ended, Logged, Overdue, Progress, Raised, Stream
 from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -117,9 +117,24 @@ class Known:
         """Rank → its overdue calls."""
         found: dict[int, list[Overdue]] = defaultdict(list)
         for call in self.logged.overdue:
-            if call.rank is not None:
+            if call.rank is not None and (call.timeout_ms or not (self.timed_out or self.interrupted)):
                 found[call.rank].append(call)
         return {rank: tuple(calls) for rank, calls in found.items()}
+
+    @cached_property
+    def timed_out(self) -> bool:
+        """True if some rank's time-out is told. Else all that ended waits is the end of a peer."""
+        return any(call.timeout_ms for call in self.logged.overdue)
+
+    @cached_property
+    def interrupted(self) -> bool:
+        """True if somebody ended the job by Ctrl-C: connections close then, and tell nothing."""
+        return any(each.error.startswith("KeyboardInterrupt") for each in self.logged.raised)
+
+    @cached_property
+    def cut_off(self) -> frozenset[int]:
+        """Ranks whose connection a peer closed, after a time-out of that peer's: in a call, or late in it."""
+        return frozenset(c.rank for c in self.logged.overdue if c.rank is not None and c.rank not in self.overdue)
 
     @cached_property
     def first_overdue_at(self) -> float:
@@ -213,9 +228,15 @@ class Known:
         """Rank → when its heartbeat thread last answered: its process lived, and it may be in a call or not."""
         found: dict[int, float] = {}
         for each in self.logged.alive:
-            if each.rank is not None and not each.own:
+            if each.rank is not None and not each.own and not each.stuck:
                 found[each.rank] = max(found.get(each.rank, 0.0), each.at)
         return found
+
+    @cached_property
+    def stuck(self) -> Mapping[int, Alive]:
+        """Rank → its monitor's word, before the first time-out was told, that its watchdog thread is stuck."""
+        found = {each.rank: each for each in self.logged.alive if each.stuck and each.rank is not None}
+        return {rank: each for rank, each in found.items() if rank not in self.overdue and self._before_first(each)}
 
     @cached_property
     def streams(self) -> Mapping[int, Stream]:
@@ -250,16 +271,18 @@ class Known:
         return frozenset(rank for rank in (*self.overdue, *after) if rank is not None)
 
     @cached_property
-    def killed(self) -> Mapping[int, Ended]:
-        """Rank → its end by a signal that nobody asked for, not as a victim, and before the first time-out was told."""
+    def ended(self) -> Mapping[int, Ended]:
+        """Rank → its end by a signal or with a status that nobody asked for, not as a victim, before the first
+        time-out."""
         return {
             rank: end
             for rank, end in self.ends.items()
-            if end.signal in _DEADLY and not end.asked and rank not in self.victims and self._before_first(end)
+            if (end.signal in _DEADLY or end.status) and not end.asked and rank not in self.victims
+            if self._before_first(end)
         }
 
-    def _before_first(self, fact: Raised | Ended) -> bool:
-        if not self.logged.overdue:
+    def _before_first(self, fact: Raised | Ended | Alive) -> bool:
+        if not self.timed_out:
             return True
         if fact.at and self.first_overdue_at:
             return fact.at <= self.first_overdue_at

@@ -178,3 +178,115 @@ def test_an_exception_that_was_logged_while_training_went_on_is_no_crash(tmp_pat
     text += "".join(f"step {i} loss 1.0\n" for i in range(100))
     found = verdict(tmp_path, train="step 0\n" + text + "training done\n")
     assert (found.outcome, found.culprits) == (Outcome.BLIND, ())
+
+
+def test_where_only_connections_were_closed_the_rank_that_ended_is_named(tmp_path: Path) -> None:
+    """No time-out was told: a peer's end came first."""
+    closed = "".join(
+        traceback(
+            r,
+            CLOSED,
+            ("/job/train.py", 18, "train"),
+            C10D,
+            (f"{LIB}/torch/distributed/distributed_c10d.py", 3252, "all_reduce"),
+        )
+        for r in (1, 3)
+    )
+    ends = elastic((0, 3, "10:00:00"), (1, 1, "10:00:00"), (3, 1, "10:00:00"), (2, -15, "10:00:01"), asked=(2,), root=1)
+    found = verdict(tmp_path / "a", console=closed + ends)
+    assert (found.outcome, found.culprits, _code(found)) == (Outcome.CRASHED, (0,), "HD401")
+    killed = verdict(tmp_path / "b", console=closed + ends.replace("exitcode  : 3", "exitcode  : -9"))
+    assert (killed.culprits, _code(killed)) == ((0,), "HD402")
+
+
+def test_a_rank_that_was_cut_off_after_a_time_out_is_not_missing(tmp_path: Path) -> None:
+    """It was in a call of its own when the others' ends closed its connection."""
+    backward = (
+        (f"{LIB}/torch/_tensor.py", 623, "backward"),
+        (f"{LIB}/torch/autograd/graph.py", 979, "_engine_run_backward"),
+    )
+    text = (
+        traceback(0, CLOSED, ("/job/train.py", 21, "fit"), *backward)
+        + _timed_out(1, "barrier", 25)
+        + _timed_out(2, "barrier", 25)
+    )
+    found = verdict(tmp_path, console=text)
+    assert found.confidence != Confidence.CERTAIN
+    assert _code(found) != "HD113"
+    assert "bucket" not in found.verdict
+
+
+def test_stacks_of_ctrl_c(tmp_path: Path) -> None:
+    frames = (("/job/ppo.py", 20, "<module>"), ("/job/ppo.py", 16, "main"), C10D)
+    waiting = (C10D, (f"{LIB}/torch/distributed/distributed_c10d.py", 3252, "all_reduce"))
+    text = traceback(
+        1,
+        "KeyboardInterrupt",
+        ("/job/ppo.py", 20, "<module>"),
+        ("/job/ppo.py", 15, "main"),
+        ("/job/ppo.py", 8, "rollout"),
+    )
+    for rank in (0, 2):
+        text += (
+            traceback(rank, CLOSED, *waiting)
+            + f"[rank{rank}]: During handling of the above exception, another exception occurred:\n"
+        )
+        text += traceback(rank, "KeyboardInterrupt", *frames)
+    found = verdict(tmp_path, console=text)
+    assert found.outcome == Outcome.HANG
+    assert found.culprits == (1,)
+    assert "ppo.py:8" in found.verdict
+
+
+def test_a_native_crash_with_faulthandler_s_stack(tmp_path: Path) -> None:
+    fatal = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fafa2a65b80 (most recent call first):\n"
+        '  File "/job/main.py", line 20 in tokenise\n  File "/job/main.py", line 40 in <module>\n\nExtension modules: numpy\n'
+    )
+    fatal = "".join(f"[default3]:{line}\n" for line in fatal.splitlines())
+    closed = traceback(
+        0,
+        CLOSED,
+        ("/job/train.py", 18, "train"),
+        C10D,
+        (f"{LIB}/torch/distributed/distributed_c10d.py", 3252, "all_reduce"),
+    )
+    ends = elastic((3, -11, "10:00:00"), (0, -15, "10:00:01"), (1, -15, "10:00:01"), asked=(0, 1))
+    found = verdict(tmp_path, console=fatal + closed + ends)
+    assert (found.outcome, found.culprits) == (Outcome.CRASHED, (3,))
+    assert "main.py:20" in found.verdict
+
+
+def test_a_watchdog_that_was_stuck_before_any_time_out(tmp_path: Path) -> None:
+    stuck = f"{T.front(2, '09:50:00.000')}{T.group(2, '0', 'default_pg')}ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress\n"
+    waiting = "".join(T.overdue(r, 40) for r in (0, 1, 3))
+    found = verdict(tmp_path / "a", train=stuck + waiting)
+    assert (found.culprits, found.confidence) == ((2,), Confidence.LIKELY)
+    assert "stuck" in found.verdict
+    after = stuck.replace("09:50:00", "10:30:00")
+    assert "stuck" not in verdict(tmp_path / "b", train=waiting + after).verdict
+
+
+def test_the_sizes_that_gloo_refused(tmp_path: Path) -> None:
+    refused = "[rank2]: terminate called after throwing an instance of 'gloo::EnforceNotMet'\n[rank2]:   what():  [enforce fail at gloo/transport/tcp/pair.cc:454] op.preamble.length <= op.nbytes. 256 vs 192\n"
+    found = verdict(tmp_path, train=refused + elastic((2, -6, "10:00:00"), (0, -15, "10:00:01"), asked=(0,)))
+    assert (found.outcome, found.culprits, _code(found)) == (Outcome.CRASHED, (), "HD104")
+    assert "256" in found.verdict
+
+
+def test_a_root_that_has_left_its_call_has_not_skipped_it(tmp_path: Path) -> None:
+    """By stacks alone: rank 2 may be the root of the broadcast that the others wait in."""
+    text = "".join(_timed_out(r, "broadcast", 7) for r in (0, 1, 3)) + _timed_out(2, "all_reduce", 19)
+    found = verdict(tmp_path, console=text)
+    assert (found.culprits, found.confidence) == ((), Confidence.POSSIBLE)
+    assert "skip" not in found.verdict
+
+
+def test_one_digit_labels_of_srun_are_no_wrapped_lines(tmp_path: Path) -> None:
+    torch = Torch("2.0")
+    lines = "".join(
+        f"{r}: {torch.overdue(r, 22094, 'ALLREDUCE' if r != 3 else 'BROADCAST').splitlines()[0]}\n"
+        for r in (4, 1, 0, 2, 5, 6, 7, 3)
+    )
+    found = verdict(tmp_path, srun=lines)
+    assert found.culprits == (3,)
