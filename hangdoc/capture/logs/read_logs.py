@@ -22,7 +22,7 @@ from hangdoc.capture.logs import stacks
 from hangdoc.capture.logs.facts import FOLDED, MARKERS, Text, facts_of, ranks_in, tells
 from hangdoc.capture.logs.lines import lines_of
 from hangdoc.capture.logs.processes import ranks_of
-from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
+from hangdoc.capture.logs.sift import MAX_UNPACKED, sift
 from hangdoc.capture.read.ras_answers import parse_status
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.logged import (
@@ -35,8 +35,8 @@ from hangdoc.model.logged import (
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 
-_RAS = b" operation counts"
-_MARKERS = (*MARKERS, Marker(_RAS))
+_RAS = (b"\nCommunicators...", b'"communicators"')
+"""What an answer of NCCL's service has, in words and in JSON."""
 _MOST_FILES = 20_000
 _LOOKED_AT = 20
 """Lines at the end that tell text from other data."""
@@ -119,13 +119,13 @@ def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, lim
 
 
 def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> _File:
-    sifted = sift(file, _MARKERS, progress, limit)
+    sifted = sift(file, MARKERS, progress, limit)
     kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
     folded = any(FOLDED in line.text for line in kept)
     kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
     note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
     document = sifted.whole.lstrip()[:1] in (b"{", b"[")
-    status = _ras(sifted.whole) if _RAS in sifted.whole or (document and b"communicators" in sifted.whole) else None
+    status = _ras(sifted.whole) if any(word in sifted.whole for word in _RAS) else None
     pasted = stacks.stacks_in_json(shown, sifted.whole) if document else []
     return _File(note, modified, kept, tail, pasted, status)
 

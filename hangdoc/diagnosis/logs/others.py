@@ -232,6 +232,19 @@ def ras(known: Known) -> Iterator[Reading]:
     """Ranks behind by NCCL's own counts. RAS lists the fewer members, whether they are ahead or behind."""
     status = known.job.nccl
     for communicator in status.communicators if status is not None else ():
+        silent = tuple(sorted(each.number for each in communicator.silent))
+        if silent:
+            yield Reading(
+                Strength.BEHIND,
+                Outcome.HANG,
+                sentence([Does(silent, "does", "do"), " not answer NCCL's own service any more"]),
+                NO_CAUSE,
+                silent,
+                Confidence.LIKELY,
+                fix=["look at whether the processes of ", Ranks(silent), " still live, and at `dmesg` of their hosts"],
+                sure="NCCL's service says so; its ranks are those of one communicator",
+            )
+            continue
         for op in dict.fromkeys(each.operation for each in communicator.counts):
             counts = sorted((c for c in communicator.counts if c.operation == op), key=lambda c: c.count)
             if len(counts) < 2:
@@ -321,7 +334,9 @@ def _first_ends(known: Known) -> list[tuple[int, Ended]]:
     timed = [end.at for _, end in own if end.at]
     earliest = min(timed, default=0.0)
     first = [(rank, end) for rank, end in own if not end.at or end.at <= earliest]
-    return [each for each in first if each[1].signal != _SIGABRT] or first
+    by_themselves = [each for each in first if each[1].signal != _SIGABRT]
+    # torch aborts every rank of a job that hangs: several aborts tell of none.
+    return by_themselves or (first if len(first) == 1 else [])
 
 
 def _end(known: Known, first: list[tuple[int, Ended]]) -> Reading:
