@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,7 @@ from typing import BinaryIO
 from hangdoc.capture.dumps.find_files import find_files
 from hangdoc.capture.dumps.sources import sources_of
 from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, stacks, watchdog
+from hangdoc.capture.logs.carried import ReadFile, telling_lines, versions_in
 from hangdoc.capture.logs.lines import Line, lines_of, year_in, year_of
 from hangdoc.capture.logs.processes import ranks_of
 from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
@@ -33,7 +34,6 @@ from hangdoc.model.logged import (
     Ended,
     LogFile,
     Logged,
-    LogStack,
     Member,
     Overdue,
     Place,
@@ -44,7 +44,10 @@ from hangdoc.model.logged import (
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 
-_SETTINGS = (Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"))
+_SETTINGS = (
+    Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"),
+    Marker(b"NCCL version "), Marker(b"cudaDriverVersion "), Marker(b"PyTorch version: "),
+)  # fmt: skip
 _RAS = b" operation counts"
 MARKERS = (
     *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *stacks.MARKERS,
@@ -70,19 +73,6 @@ _AFTERMATH = re.compile(
 _MOST_LINE = 300
 
 
-@dataclass
-class _Read:
-    """One file that was read. ``lines`` has what is of interest, ``tail`` the end of the file."""
-
-    file: LogFile
-    modified: float
-    lines: list[Line] = field(default_factory=list)
-    tail: list[Line] = field(default_factory=list)
-    nccl: NcclStatus | None = None
-    stacks: list[LogStack] = field(default_factory=list)
-    """Those of a JSON document."""
-
-
 def read_logs(
     paths: Sequence[Path],
     progress: Callable[[int, int], None] | None = None,
@@ -96,10 +86,18 @@ def read_logs(
     how many bytes of how many have been read. ``limit``: bytes unpacked of one file. A file that cannot be read is a
     note (``Unavailable``). Raises ``OSError`` where a path itself cannot be looked at.
     """
+    read, notes = read_files(paths, progress, limit)
+    return snapshot_of(read, notes, source)
+
+
+def read_files(
+    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None, limit: int | None = None
+) -> tuple[list[ReadFile], list[Unavailable]]:
+    """What is of interest in the files, before any fact is found in it, and notes on those that cannot be read."""
     files, notes = _files(paths)
     total = sum(size for _, _, size in files)
     done = 0
-    read: list[_Read] = []
+    read: list[ReadFile] = []
     for path, shown, size in files:
         tell = None if progress is None or not total else partial(_tell, progress, done, total)
         found = _read_at(path, clean(shown), tell, limit or MAX_UNPACKED)
@@ -108,7 +106,7 @@ def read_logs(
             notes.append(found)
         else:
             read.append(found)
-    return _snapshot(read, notes, source)
+    return read, notes
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
@@ -137,7 +135,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Una
     return found[:_MOST_FILES], notes
 
 
-def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int) -> _Read | Unavailable:
+def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int) -> ReadFile | Unavailable:
     if path == STANDARD_INPUT:
         return _read(sys.stdin.buffer, shown, time.time(), progress, limit)
     try:
@@ -151,15 +149,15 @@ def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, lim
         return Unavailable("log", f"{shown} could not be read: {error.strerror}", "Check its permissions.")
 
 
-def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> _Read:
+def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> ReadFile:
     sifted = sift(file, MARKERS, progress, limit)
     kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
     folded = any(_FOLDED in line.text for line in kept)
     kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
-    note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
+    note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded, modified)
     document = sifted.whole.lstrip()[:1] in (b"{", b"[")
     status = _ras(sifted.whole) if _RAS in sifted.whole or (document and b"communicators" in sifted.whole) else None
-    return _Read(note, modified, kept, tail, status, stacks.stacks_in_json(shown, sifted.whole) if document else [])
+    return ReadFile(note, kept, tail, status, stacks.stacks_in_json(shown, sifted.whole) if document else [])
 
 
 def _ras(text: bytes) -> NcclStatus | None:
@@ -169,10 +167,11 @@ def _ras(text: bytes) -> NcclStatus | None:
         return None
 
 
-def _snapshot(read: Sequence[_Read], notes: list[Unavailable], source: Path | None) -> JobSnapshot | None:
+def snapshot_of(read: Sequence[ReadFile], notes: Sequence[Unavailable], source: Path | None) -> JobSnapshot | None:
+    """The job that these files tell of together, as ``read_logs``."""
     everything = [line for each in read for line in (*each.lines, *each.tail)]
     speakers = Speakers(everything)
-    modified = max((each.modified for each in read), default=0.0)
+    modified = max((each.file.modified for each in read), default=0.0)
     year = year_in(everything) or year_of(modified)
     kept, earlier = attempts.last(
         {each.file.path: each.lines for each in read if each.file.kind == "text"}, year, speakers.of
@@ -211,6 +210,7 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable], source: Path | No
         attempts=earlier + 1,
     )
     logged = _with_names(logged)
+    logged = replace(logged, lines=telling_lines(logged, read))
     world = _world_size(kept, logged)
     nccl = next((each.nccl for each in read if each.nccl is not None), None)
     if not _tells(logged) and nccl is None:
@@ -232,6 +232,7 @@ def _snapshot(read: Sequence[_Read], notes: list[Unavailable], source: Path | No
         nccl=nccl,
         logged=logged,
         sources=sources,
+        versions=versions_in(kept),
         unavailable=(*notes, *cut, *seen.unavailable, *sourceless),
     )
 
@@ -243,7 +244,7 @@ def _who(speakers: Speakers, line: Line, member: int) -> int | None:
     return member if member >= 0 else None
 
 
-def _streams(read: Iterable[_Read], speakers: Speakers) -> Iterable[Stream]:
+def _streams(read: Iterable[ReadFile], speakers: Speakers) -> Iterable[Stream]:
     """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
     last: dict[int, Line] = {}
     for each in read:
