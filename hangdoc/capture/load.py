@@ -171,6 +171,7 @@ def _job(found: Folder, folder: Path, source: Path | None, *, part: bool) -> Job
             for rank, journal in sorted(journals.items())
         ),
         sources=sources,
+        versions=tuple(("communication library", each) for each in found.libraries),
         unavailable=(*found.unavailable, *missing, *sourceless),
     )
 

@@ -82,18 +82,19 @@ def _up_to(lines: list[LogLine], room: int) -> list[LogLine]:
 
 
 def unsifted(logged: Logged, nccl: NcclStatus | None, folder: str) -> list[ReadFile]:
-    """What ``sifted`` was made of, its files in ``folder``."""
+    """What ``sifted`` was made of, its files in ``folder``; '': where they were."""
+    below = f"{folder}/" if folder else ""
     by_file: dict[str, list[LogLine]] = defaultdict(list)
     for line in logged.lines:
         by_file[line.file].append(line)
     stacks: dict[str, list[LogStack]] = defaultdict(list)
     for stack in logged.stacks:
-        place = replace(stack.place, file=f"{folder}/{stack.place.file}")
+        place = replace(stack.place, file=f"{below}{stack.place.file}")
         stacks[stack.place.file].append(replace(stack, place=place))
     found = []
     for number, file in enumerate(logged.files):
         own = by_file[file.path]
-        path = f"{folder}/{file.path}"
+        path = f"{below}{file.path}"
         own.sort(key=lambda line: line.number)
         kept, tail = (_lines(path, (line for line in own if line.end is end)) for end in (False, True))
         status = nccl if number == 0 else None
