@@ -177,7 +177,8 @@ def _logs(
     from hangdoc.capture.logs.read_logs import read_files, snapshot_of
 
     read, unread = read_files(texts, progress) if texts else ([], [])
-    read = [each for each in read if each.file.kind == "text" and (each.lines or each.stacks or each.nccl)]
+    # A log without a line of interest counts: its rank has written, and said nothing of an error.
+    read = [each for each in read if each.file.kind == "text" or each.lines or each.stacks or each.nccl]
     told = snapshot_of(read, (), None) if read else None
     if told is None:
         told = JobSnapshot(0.0, "log")

@@ -27,6 +27,7 @@ from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
 from hangdoc.capture.logs.speakers import Speakers
 from hangdoc.capture.read.ras_answers import parse_status
 from hangdoc.capture.safe.text import clean
+from hangdoc.model.codec import SNAPSHOT_SUFFIX
 from hangdoc.model.logged import (
     Alive,
     Behind,
@@ -124,7 +125,9 @@ def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Una
             found.append((path, path.name, path.stat().st_size))
         else:
             listed, more = find_files(path)
-            found += [(path / each.path, each.path, each.size) for each in listed]
+            # What hangdoc has saved quotes logs, and is none.
+            texts = (each for each in listed if not each.path.endswith(SNAPSHOT_SUFFIX))
+            found += [(path / each.path, each.path, each.size) for each in texts]
             if more:
                 notes.append(
                     Unavailable("log", f"{path.name} holds more files than are looked at", "Give fewer files.")
