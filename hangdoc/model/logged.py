@@ -240,11 +240,13 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line as it was written, without colours. ``end``: one of the last of its file, of interest or not."""
+    """A line as it was written, without colours. ``telling``: it has a mark by which facts are looked for; ``end``: it
+    is one of the last of its file."""
 
     file: str
     number: int
     text: str
+    telling: bool = True
     end: bool = False
 
 

@@ -52,14 +52,14 @@ def sifted(read: Sequence[ReadFile]) -> Logged:
     for each in read:
         known = {line.number for line in each.lines}
         kept = _within([LogLine(each.file.path, line.number, line.text) for line in each.lines], room)
-        ends = [LogLine(each.file.path, n.number, n.text, end=True) for n in each.tail if n.number not in known]
-        last = _within(ends[::-1], room // _TAIL_SHARE)[::-1]
+        ends = [LogLine(each.file.path, n.number, n.text, False, True) for n in each.tail if n.number not in known]
+        last = _up_to(ends[::-1], room // _TAIL_SHARE)
         missing = len(each.lines) - len(kept)
         cut = f"{missing:,} lines, so that a host does not send too much" if missing else ""
         files.append(replace(each.file, cut="; ".join(filter(None, (each.file.cut, cut)))))
         in_tail = {line.number for line in each.tail}
-        # A line of interest at the end is both.
-        lines += [*kept, *last, *(replace(line, end=True) for line in kept if line.number in in_tail)]
+        lines += (replace(line, end=True) if line.number in in_tail else line for line in kept)
+        lines += last
     return Logged(files=tuple(files), lines=tuple(lines), stacks=tuple(s for each in read for s in each.stacks))
 
 
@@ -96,7 +96,8 @@ def unsifted(logged: Logged, nccl: NcclStatus | None, folder: str) -> list[ReadF
         own = by_file[file.path]
         path = f"{below}{file.path}"
         own.sort(key=lambda line: line.number)
-        kept, tail = (_lines(path, (line for line in own if line.end is end)) for end in (False, True))
+        kept = _lines(path, (line for line in own if line.telling))
+        tail = _lines(path, (line for line in own if line.end))
         status = nccl if number == 0 else None
         found.append(ReadFile(replace(file, path=path), kept, tail, status, stacks[file.path]))
     return found
