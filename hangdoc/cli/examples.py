@@ -37,6 +37,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("hangdoc diagnose stall-1.hangdoc -v", "all evidence, every stack"),
         ("hangdoc diagnose dumps/ --report hang.html", "flight-recorder dumps"),
         ("hangdoc diagnose node0.hangdoc node1.hangdoc", "one job on two hosts"),
+        ("hangdoc diagnose job.hangdoc", "what hangdoc collect wrote"),
     ),
     "stats": (
         ("hangdoc stats .hangdoc/latest", "the latest run under watch"),

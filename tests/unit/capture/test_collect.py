@@ -295,6 +295,16 @@ def test_a_folder_that_hosts_share_is_read_once(tmp_path: Path, hosts: HostsRequ
     assert {line.file for line in found.logged.lines} == {f"rank_{rank}.log" for rank in range(4)}
 
 
+def test_hosts_ask_other_hosts(tmp_path: Path, hosts: HostsRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    logs(tmp_path / "share", 0, 1, 2, 3)
+    options = replace(hosts.options, paths=(str(tmp_path / "share"),))
+    request = replace(hosts, hosts=["a", "b", "c"], options=options, at_once=1)
+    found = api.collect(request=request)
+    assert [note.why for note in found.unavailable if note.what == "hosts"] == []
+    assert api.diagnose(found).culprits == (2,)
+
+
 def test_hosts_that_fail_and_paths_that_are_nowhere(tmp_path: Path, hosts: HostsRequest) -> None:
     nowhere = replace(hosts.options, paths=("/nowhere/at/all",))
     with pytest.raises(CannotLook) as caught:
