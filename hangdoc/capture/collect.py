@@ -21,7 +21,6 @@ from hangdoc.capture.load import (
     latest_snapshot,
     missing_dumps,
     open_dumps,
-    open_hosts,
     open_saved,
     world_size_of,
 )
@@ -71,14 +70,17 @@ def collect_here(local: Local, progress: Callable[[int, int], None] | None = Non
 
     Raises ``CannotLook`` where there is nothing, ``BadSnapshot`` for a file that is no snapshot.
     """
-    found = []
-    if len(local.paths) == 1:
-        found.append(open_saved(local.paths[0], local.source, progress, but=local.output))
-    elif local.paths:
-        found.append(open_hosts(local.paths))
-    if local.live is not None:
-        found.insert(0, with_versions(local.live()))
-    return _together([_plain(each, local) for each in found])
+    if len(local.paths) != 1:
+        parts = [Part(host_name(), part) for part in parts_here(local, progress)]
+        return _together_of(parts, [], 1, local)
+    live = [with_versions(local.live())] if local.live is not None else []
+    try:
+        left = open_saved(local.paths[0], local.source, progress, but=local.output)
+    except CannotLook as error:
+        if not live:
+            raise
+        return with_notes(_plain(live[0], local), [Unavailable("log", error.what, error.remedy)])
+    return _together([_plain(each, local) for each in (*live, left)])
 
 
 def _plain(job: JobSnapshot, local: Local) -> JobSnapshot:
@@ -100,6 +102,11 @@ def collect_hosts(
     answers, said = parts_of_hosts(request, lambda: packed(parts_here(local, progress)))
     # This host's answer always comes first.
     parts = [Part(answer.origin, each) for answer in answers for each in _unpacked(answer.snapshot)]
+    return _together_of(parts, said, len(answers), local)
+
+
+def _together_of(parts: Sequence[Part], said: Sequence[Unavailable], hosts: int, local: Local) -> JobSnapshot:
+    """All parts of so many hosts as one job."""
     live = [part for part in parts if part.snapshot.mode in _LIVE]
     found = []
     if live:
@@ -111,11 +118,11 @@ def collect_hosts(
     logs = _joined_logs([part for part in texts if part.snapshot.logged is not None], local.source)
     if logs is not None:
         found.append(logs)
-    said += [note for part in texts for note in part.snapshot.unavailable if note.what not in (_ABSENT, "source")]
-    said += _absent(texts, len(answers))
+    notes = [note for part in texts for note in part.snapshot.unavailable if note.what not in (_ABSENT, "source")]
+    notes = [*said, *notes, *_absent(texts, hosts)]
     if not found:
-        raise _nothing(said)
-    return with_notes(_together(found), said)
+        raise _nothing(notes, hosts)
+    return with_notes(_together([_plain(each, local) for each in found]), notes)
 
 
 # --- one host -----------------------------------------------------------------------------------------------------
@@ -144,7 +151,11 @@ def parts_here(local: Local, progress: Callable[[int, int], None] | None = None)
             notes.append(Unavailable(HOSTS, f"{host_name()}: {error.what}", error.remedy))
         except (ImportError, OSError, ValueError) as error:
             notes.append(Unavailable(HOSTS, f"{host_name()}: {path}: {error}"))
-    parts += _logs(texts, notes, progress)
+    folders = [path for path in texts if path.is_dir()]
+    files = [path for path in texts if not path.is_dir()]
+    for paths in (files, *([folder] for folder in folders)):
+        parts += _logs(paths, notes, progress)
+        notes = []
     return [_plain(part, local) for part in parts]
 
 
@@ -184,8 +195,13 @@ def _logs(
         told = JobSnapshot(0.0, "log")
     if not (read or unread or notes):
         return []
+    name = texts[0].name if texts and texts[0].is_dir() else ""
     sources = tuple(note for note in told.unavailable if note.what == "source")
-    return [replace(told, ranks=(), logged=sifted(read) if read else None, unavailable=(*notes, *unread, *sources))]
+    return [
+        replace(
+            told, run_id=name, ranks=(), logged=sifted(read) if read else None, unavailable=(*notes, *unread, *sources)
+        )
+    ]
 
 
 def packed(parts: Sequence[JobSnapshot]) -> JobSnapshot:
@@ -277,10 +293,14 @@ def _joined_dumps(parts: Sequence[Part]) -> JobSnapshot:
     """The dumps of the newest run, by all hosts; other jobs of each host beside it."""
     from hangdoc.capture.dumps.hosts import newest_run_of
 
-    own = [(part.origin, rank.rank, rank.journal) for part in parts for rank in part.snapshot.ranks if rank.journal]
-    run = newest_run_of(own)
+    # A folder of its own may hold a job of its own.
+    count = Counter(part.origin for part in parts)
+    origins = [part.origin for part in parts]
+    names = [name if count[name] == 1 else f"{name} (folder {n})" for n, name in enumerate(origins, 1)]
+    by_name = dict(zip(names, (part.snapshot for part in parts), strict=True))
+    run = newest_run_of([(n, rank.rank, rank.journal) for n, s in by_name.items() for rank in s.ranks if rank.journal])
     size = world_size_of(run.journals)
-    used = [part.snapshot for part in parts if part.origin in run.hosts]
+    used = [snapshot for name, snapshot in by_name.items() if name in run.hosts]
     whole = merge(used)
     ranks = (RankSnapshot(rank, "", "dump", world_size=size, journal=journal) for rank, journal in run.journals.items())
     where = "the folders" if len(used) > 1 else "the folder"
@@ -300,14 +320,18 @@ def _joined_logs(parts: Sequence[Part], source: Path | None) -> JobSnapshot | No
     for part in parts:
         logged = part.snapshot.logged
         assert logged is not None
-        files = unsifted(logged, part.snapshot.nccl, part.origin if several else "")
+        names = [part.origin] if several else []
+        if len([other for other in parts if other.origin == part.origin]) > 1 and part.snapshot.run_id:
+            names.append(part.snapshot.run_id)
+        files = unsifted(logged, part.snapshot.nccl, "/".join(names))
         read += [each for each, file in zip(files, logged.files, strict=True) if file not in seen]
         seen.update(logged.files)
     whole = snapshot_of(read, (), source) if read else None
     if whole is None:
         return None
     # The files of the program lie where the job ran: what is missing of them was found there.
-    texts = merge([whole, *(replace(part.snapshot, logged=None, nccl=None, unavailable=()) for part in parts)])
+    bare = (replace(part.snapshot, run_id="", logged=None, nccl=None, unavailable=()) for part in parts)
+    texts = merge([whole, *bare])
     here = (note for note in whole.unavailable if note.what != "source")
     there = dict.fromkeys(n for part in parts for n in part.snapshot.unavailable if n.what == "source")
     return replace(whole, sources=texts.sources, unavailable=(*here, *there))
@@ -318,14 +342,18 @@ def _absent(texts: Sequence[Part], hosts: int) -> list[Unavailable]:
     notes = [(part.origin, note) for part in texts for note in part.snapshot.unavailable if note.what == _ABSENT]
     missing = Counter(path for _, path in {(origin, note.why) for origin, note in notes})
     gone = sorted(path for path, count in missing.items() if count == hosts)
-    return [Unavailable("log", f"no host has {path}", "Check the path.") for path in gone]
+    return [
+        Unavailable("log", f"no host has {path}" if hosts > 1 else f"there is no {path}", "Check the path.")
+        for path in gone
+    ]
 
 
-def _nothing(said: Sequence[Unavailable]) -> CannotLook:
+def _nothing(said: Sequence[Unavailable], hosts: int) -> CannotLook:
     why = f": {said[0].why}" if said else ""
     remedy = said[0].remedy if said else ""
     usual = "Name the folders of logs and dumps as the hosts have them, or the job by --job."
-    return CannotLook(f"no host has anything to collect{why}", remedy or usual)
+    what = "no host has anything to collect" if hosts > 1 else "there is nothing to collect"
+    return CannotLook(f"{what}{why}", remedy or usual)
 
 
 # --- what to say of it --------------------------------------------------------------------------------------------

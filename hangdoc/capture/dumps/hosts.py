@@ -99,7 +99,7 @@ def _left_out(members: Sequence[Member], why: str) -> list[Unavailable]:
 
 
 def _host(member: Member) -> str:
-    return member.file.path.partition("/")[0]
+    return member.file.path.rpartition("/")[0]
 
 
 def _member(host: str, rank: int, journal: Journal) -> Member:

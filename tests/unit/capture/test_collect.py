@@ -88,6 +88,24 @@ def test_a_folder_of_logs_dumps_or_both(kinds: tuple[str, ...], tmp_path: Path) 
     assert any(rank.journal for rank in found.ranks) == ("dumps" in kinds)
 
 
+def test_several_folders_and_files(tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    dumps(tmp_path / "dumps", HUNG, size=4)
+    for number, ranks in enumerate(((0, 1), (2, 3))):
+        logs(tmp_path / f"host{number}", *ranks)
+        (tmp_path / f"host{number}" / "same.log").write_text(traceback(number, "KeyError: 'x'", ("/j.py", 12, "f")))
+    (tmp_path / "more.log").write_text(TORCH.overdue(3, enqueued=7))
+    found = carried_off(*(tmp_path / name for name in ("host0", "host1", "dumps", "more.log")))
+    assert found.logged is not None
+    assert {"host0/same.log", "host1/same.log", "more.log"} <= {line.file for line in found.logged.lines}
+    assert sorted(rank.rank for rank in found.ranks if rank.journal is not None) == [0, 1, 2, 3]
+    verdict = api.diagnose(found)
+    assert (verdict.outcome, verdict.culprits) == ("hang", (2,))
+    with pytest.raises(CannotLook) as caught:
+        api.collect(tmp_path / "no", tmp_path / "none")
+    assert caught.value.what == f"there is nothing to collect: there is no {tmp_path}/no"
+
+
 def test_several_jobs_of_one_folder_are_kept(tmp_path: Path) -> None:
     for number, ranks in enumerate((HUNG, dict.fromkeys(range(4), LOOP))):
         (tmp_path / "all" / f"replica_{number}").mkdir(parents=True)
