@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.capture.logs.facts import Text, facts_of
+from hangdoc.capture.logs.carried import ReadFile
+from hangdoc.capture.logs.facts import facts_of
 from hangdoc.capture.logs.lines import lines_of
 from hangdoc.capture.read import logs
 from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.written import Output
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.logged import LogFile as ReadFile
+from hangdoc.model.logged import LogFile as ToldFile
 from hangdoc.model.logged import Logged
 from hangdoc.model.snapshot import LogTail, Traceback
 from hangdoc.model.tracebacks import tracebacks_in
@@ -77,7 +78,7 @@ class RankOutputs:
         for path, rank, ended in self.ends():
             lines = lines_of(path, enumerate((line.encode("utf-8", "replace") for line in ended), 1))
             known = [replace(line, rank=rank) if line.rank is None else line for line in lines]
-            texts.append(Text(ReadFile(path, "text", len(ended), 0), 0.0, known))
+            texts.append(ReadFile(ToldFile(path, "text", len(ended), 0), known))
         found, _ = facts_of(texts, time.gmtime().tm_year)
         return found if found.overdue or found.progress or found.behind or found.calls or found.barriers else None
 

@@ -251,6 +251,20 @@ class LogFile:
     size: int
     cut: str = ""
     folded: bool = False
+    modified: float = 0.0
+    """When it was last written, in Unix time; 0.0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line as it was written, without colours. ``telling``: it has a mark by which facts are looked for; ``end``: it
+    is one of the last of its file."""
+
+    file: str
+    number: int
+    text: str
+    telling: bool = True
+    end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +288,8 @@ class Logged:
     attempts: int = 1
     torch: str = ""
     """The versions whose lines these are: '2.6-2.12'."""
+    lines: tuple[LogLine, ...] = ()
+    """The lines themselves in which the facts stand, for people; of very many the first and the last of each file."""
 
 
 def together(parts: Sequence[Logged]) -> Logged | None:
@@ -290,5 +306,9 @@ def together(parts: Sequence[Logged]) -> Logged | None:
     return Logged(**merged)  # type: ignore[arg-type]
 
 
-def _order(fact: LogFile | Overdue) -> tuple[str, int, str]:
-    return (fact.path, 0, "") if isinstance(fact, LogFile) else (fact.place.file, fact.place.line, repr(fact))
+def _order(fact: LogFile | LogLine | Overdue) -> tuple[str, int, str]:
+    if isinstance(fact, LogFile):
+        return fact.path, 0, ""
+    if isinstance(fact, LogLine):
+        return fact.file, fact.number, fact.text
+    return fact.place.file, fact.place.line, repr(fact)

@@ -68,6 +68,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         logged=together([snapshot.logged for snapshot in snapshots if snapshot.logged is not None]),
         sources=texts,
         library_roots=tuple(sorted({root for snapshot in snapshots for root in snapshot.library_roots})),
+        versions=tuple(sorted({each for snapshot in snapshots for each in snapshot.versions})),
         unavailable=tuple(
             sorted(
                 unavailable | differing,

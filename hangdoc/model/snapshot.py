@@ -170,6 +170,9 @@ class JobSnapshot:
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    """(what, its version) as far as logs, dumps and processes say: 'NCCL', 'torch', 'Python', 'driver'; sorted. What
+    has several versions in one job is there several times."""
     schema: str = SNAPSHOT_SCHEMA
     others: tuple[JobSnapshot, ...] = ()
     """Other jobs whose dumps lie in the same folder, the newest first; ``run_id`` says where each of them lies."""

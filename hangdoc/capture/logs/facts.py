@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from hangdoc.capture.logs import attempts, endings, gave_up, mismatches, raised, reports, stacks, watchdog
+from hangdoc.capture.logs.carried import ReadFile
 from hangdoc.capture.logs.lines import Line, year_in, year_of
 from hangdoc.capture.logs.sift import Marker
 from hangdoc.capture.logs.speakers import Speakers
@@ -20,9 +21,7 @@ from hangdoc.model.logged import (
     Behind,
     Call,
     Ended,
-    LogFile,
     Logged,
-    LogStack,
     Member,
     Overdue,
     Place,
@@ -36,7 +35,7 @@ FOLDED = " across cluster]"
 MARKERS = (
     *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *stacks.MARKERS,
     Marker(b"WORLD_SIZE"), Marker(b"world size"), Marker(b"world_size="), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "),
-    Marker(FOLDED.encode()),
+    Marker(FOLDED.encode()), Marker(b"NCCL version "), Marker(b"cudaDriverVersion "), Marker(b"PyTorch version: "),
 )  # fmt: skip
 """What a line of interest has, of any format."""
 _WORLD = (
@@ -56,26 +55,14 @@ _AFTERMATH = re.compile(
 _MOST_LINE = 300
 
 
-@dataclass
-class Text:
-    """One text of a job's. ``lines`` has what is of interest, ``tail`` the end of the file."""
-
-    file: LogFile
-    modified: float
-    lines: list[Line] = field(default_factory=list)
-    tail: list[Line] = field(default_factory=list)
-    stacks: list[LogStack] = field(default_factory=list)
-    """Those of a JSON document."""
-
-
-def facts_of(read: Sequence[Text], this_year: int = 0) -> tuple[Logged, int | None]:
+def facts_of(read: Sequence[ReadFile], this_year: int = 0) -> tuple[Logged, int | None]:
     """The facts of all texts, and how many ranks the job has, where a line says it.
 
     ``this_year``: that of times that have none, if not that of the files.
     """
     everything = [line for each in read for line in (*each.lines, *each.tail)]
     speakers = Speakers(everything)
-    year = this_year or year_in(everything) or year_of(max((each.modified for each in read), default=0.0))
+    year = this_year or year_in(everything) or year_of(max((each.file.modified for each in read), default=0.0))
     kept, earlier = attempts.last(
         {each.file.path: each.lines for each in read if each.file.kind == "text"}, year, speakers.of
     )
@@ -129,7 +116,7 @@ def _who(speakers: Speakers, line: Line, member: int) -> int | None:
     return member if member >= 0 else None
 
 
-def _streams(read: Iterable[Text], speakers: Speakers) -> Iterable[Stream]:
+def _streams(read: Iterable[ReadFile], speakers: Speakers) -> Iterable[Stream]:
     """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
     last: dict[int, Line] = {}
     for each in read:

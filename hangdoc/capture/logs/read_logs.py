@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -19,12 +19,14 @@ from typing import BinaryIO
 from hangdoc.capture.dumps.find_files import find_files
 from hangdoc.capture.dumps.sources import sources_of
 from hangdoc.capture.logs import stacks
-from hangdoc.capture.logs.facts import FOLDED, MARKERS, Text, facts_of, ranks_in, tells
+from hangdoc.capture.logs.carried import ReadFile, telling_lines, versions_in
+from hangdoc.capture.logs.facts import FOLDED, MARKERS, facts_of, ranks_in, tells
 from hangdoc.capture.logs.lines import lines_of
 from hangdoc.capture.logs.processes import ranks_of
 from hangdoc.capture.logs.sift import MAX_UNPACKED, sift
 from hangdoc.capture.read.ras_answers import parse_status
 from hangdoc.capture.safe.text import clean
+from hangdoc.model.codec import SNAPSHOT_SUFFIX
 from hangdoc.model.logged import (
     Behind,
     Call,
@@ -43,13 +45,6 @@ _LOOKED_AT = 20
 STANDARD_INPUT = Path("-")
 
 
-@dataclass
-class _File(Text):
-    """One file that was read."""
-
-    nccl: NcclStatus | None = None
-
-
 def read_logs(
     paths: Sequence[Path],
     progress: Callable[[int, int], None] | None = None,
@@ -63,10 +58,18 @@ def read_logs(
     how many bytes of how many have been read. ``limit``: bytes unpacked of one file. A file that cannot be read is a
     note (``Unavailable``). Raises ``OSError`` where a path itself cannot be looked at.
     """
+    read, notes = read_files(paths, progress, limit)
+    return snapshot_of(read, notes, source)
+
+
+def read_files(
+    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None, limit: int | None = None
+) -> tuple[list[ReadFile], list[Unavailable]]:
+    """What is of interest in the files, before any fact is found in it, and notes on those that cannot be read."""
     files, notes = _files(paths)
     total = sum(size for _, _, size in files)
     done = 0
-    read: list[_File] = []
+    read: list[ReadFile] = []
     for path, shown, size in files:
         tell = None if progress is None or not total else partial(_tell, progress, done, total)
         found = _read_at(path, clean(shown), tell, limit or MAX_UNPACKED)
@@ -75,7 +78,7 @@ def read_logs(
             notes.append(found)
         else:
             read.append(found)
-    return _snapshot(read, notes, source)
+    return read, notes
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
@@ -93,7 +96,9 @@ def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Una
             found.append((path, path.name, path.stat().st_size))
         else:
             listed, more = find_files(path)
-            found += [(path / each.path, each.path, each.size) for each in listed]
+            # What hangdoc has saved quotes logs, and is none.
+            texts = (each for each in listed if not each.path.endswith(SNAPSHOT_SUFFIX))
+            found += [(path / each.path, each.path, each.size) for each in texts]
             if more:
                 notes.append(
                     Unavailable("log", f"{path.name} holds more files than are looked at", "Give fewer files.")
@@ -104,7 +109,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[tuple[Path, str, int]], list[Una
     return found[:_MOST_FILES], notes
 
 
-def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int) -> _File | Unavailable:
+def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, limit: int) -> ReadFile | Unavailable:
     if path == STANDARD_INPUT:
         return _read(sys.stdin.buffer, shown, time.time(), progress, limit)
     try:
@@ -118,16 +123,15 @@ def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, lim
         return Unavailable("log", f"{shown} could not be read: {error.strerror}", "Check its permissions.")
 
 
-def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> _File:
+def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> ReadFile:
     sifted = sift(file, MARKERS, progress, limit)
     kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
     folded = any(FOLDED in line.text for line in kept)
     kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
-    note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded)
+    note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded, modified)
     document = sifted.whole.lstrip()[:1] in (b"{", b"[")
     status = _ras(sifted.whole) if any(word in sifted.whole for word in _RAS) else None
-    pasted = stacks.stacks_in_json(shown, sifted.whole) if document else []
-    return _File(note, modified, kept, tail, pasted, status)
+    return ReadFile(note, kept, tail, status, stacks.stacks_in_json(shown, sifted.whole) if document else [])
 
 
 def _ras(text: bytes) -> NcclStatus | None:
@@ -137,9 +141,11 @@ def _ras(text: bytes) -> NcclStatus | None:
         return None
 
 
-def _snapshot(read: Sequence[_File], notes: list[Unavailable], source: Path | None) -> JobSnapshot | None:
+def snapshot_of(read: Sequence[ReadFile], notes: Sequence[Unavailable], source: Path | None) -> JobSnapshot | None:
+    """The job that these files tell of together, as ``read_logs``."""
     logged, world = facts_of(read)
-    modified = max((each.modified for each in read), default=0.0)
+    logged = replace(logged, lines=telling_lines(logged, read))
+    modified = max((each.file.modified for each in read), default=0.0)
     nccl = next((each.nccl for each in read if each.nccl is not None), None)
     if not tells(logged) and nccl is None:
         return None
@@ -160,5 +166,6 @@ def _snapshot(read: Sequence[_File], notes: list[Unavailable], source: Path | No
         nccl=nccl,
         logged=logged,
         sources=sources,
+        versions=versions_in([line for each in read for line in each.lines]),
         unavailable=(*notes, *cut, *seen.unavailable, *sourceless),
     )
