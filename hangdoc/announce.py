@@ -193,6 +193,12 @@ class Announcer:
         self._said = None
         self._spared_for = ""
 
+    def on_change(self, seconds: float) -> None:
+        """Take back when a job that was told to be slow counts as a hang."""
+        if self._said is not None and self._said[0] == "slow":
+            after = f"after {name_duration(seconds)} without progress"
+            _say_line(f"a rank or a port of the job has come or gone {after}: that time is counted anew")
+
     def on_end(self, snapshot: JobSnapshot) -> None:
         """Diagnose a job that has ended. A failure that was told before is told again: tracebacks hide it."""
         before = self._said

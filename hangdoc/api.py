@@ -115,20 +115,21 @@ def load(
     source: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobSnapshot:
-    """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
-    flight-recorder dumps. With ``others``, the job that the snapshots of several hosts show together.
+    """The job saved at ``path``: a snapshot file, a run directory (its latest stall), a directory of flight-recorder
+    dumps, a log, pasted stacks, or a directory of logs. With ``others``, the job that all of them show together.
 
-    Dumps name the files of the program: ``source`` is a folder with a copy of them, where they are not in their places.
-    ``progress`` is called with how many dumps of how many have been read.
+    Dumps and logs name the files of the program: ``source`` is a folder with a copy of them, where they are not in
+    their places. ``progress`` is called with how many dumps, or bytes of logs, of how many have been read.
 
     Raises ``CannotLook`` where there is nothing to read or two hosts show different jobs, ``BadSnapshot`` for a file
     that is no snapshot.
     """
-    from hangdoc.capture.load import open_hosts, open_saved
+    from hangdoc.capture.load import open_saved, open_together
 
+    copy = Path(source) if source is not None else None
     if others:
-        return open_hosts([Path(each) for each in (path, *others)])
-    return open_saved(Path(path), Path(source) if source is not None else None, progress)
+        return open_together([Path(each) for each in (path, *others)], copy, progress)
+    return open_saved(Path(path), copy, progress)
 
 
 def collect(

@@ -5,7 +5,7 @@
 writes NAME.hangdoc, with the names of this machine's folders and hosts replaced, and NAME.json, the expectation:
 outcome, cause, culprits and lines as they are diagnosed now. Both go to the folder of that cause below tests/data.
 Review the JSON, and correct it where the verdict is wrong: it says what the verdict must be, and
-tests/unit/test_cases.py fails until it is.
+tests/unit/test_cases.py fails until it is. Where that has to wait, say why there: "expected_failure": "why".
 
     python tests/add_case.py --update [NAME …]
 

@@ -5,7 +5,8 @@ beside each other make a case, for example in ``tests/data/HD101``:
 
 - ``NAME.hangdoc``: the snapshot.
 - ``NAME.json``, the *expectation*: what a person says is right (outcome, cause, culprits, lines). Written by hand; no
-  command overwrites it.
+  command overwrites it. With ``"expected_failure": "why"`` it is not met yet, strictly: once it is, the test fails
+  until somebody takes the mark out.
 - ``NAME.pin.json`` and ``NAME.txt``, the *pins*: all other facts of the diagnosis document, and the whole report as a
   terminal shows it. They hold what the code says now, right or not, so that a change of the code shows what it
   changes. ``python tests/add_case.py --update`` writes them.
@@ -44,6 +45,12 @@ def case(name: str, folder: Path = DATA) -> Path:
 def expectation_path(name: str, folder: Path = DATA) -> Path:
     """Where a person's word on a case lies."""
     return case(name, folder).with_suffix(".json")
+
+
+def persons_word(name: str, folder: Path = DATA) -> tuple[dict[str, Any], str]:
+    """(the expectation of a case, why the code does not meet it yet: '' where it must)."""
+    expected = json.loads(expectation_path(name, folder).read_text(encoding="utf-8"))
+    return expected, expected.pop("expected_failure", "")
 
 
 def home(expected: dict[str, Any], folder: Path = DATA) -> Path:

@@ -1,4 +1,4 @@
-"""Load a job from disk: a snapshot, a run directory, or the dumps of flight recorders."""
+"""Load a job from disk: a snapshot, a run directory, dumps of flight recorders, logs and pasted stacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def open_saved(
     *,
     but: Path | None = None,
 ) -> JobSnapshot:
-    """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
+    """The job at ``path``: a snapshot file, a log ('-': standard input), the latest snapshot below a directory, or a
+    directory of dumps, of logs, or of both.
 
     Of a directory with the dumps of several jobs, the newest, with the ``others``.
 
@@ -52,17 +53,39 @@ def open_saved(
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
 
 
-def open_hosts(paths: Sequence[Path]) -> JobSnapshot:
-    """The job that the snapshots at ``paths`` show together, each taken on one of its hosts.
+def open_together(
+    paths: Sequence[Path], source: Path | None = None, progress: Callable[[int, int], None] | None = None
+) -> JobSnapshot:
+    """The job that the files at ``paths`` show together: snapshots of its hosts, logs, pasted stacks, a folder of
+    dumps.
 
-    Raises as ``open_saved``, and ``CannotLook`` where one of them shows another job, or is no look at processes.
+    Raises as ``open_saved``, and ``CannotLook`` where one of them shows another job, or dumps come with snapshots.
     """
-    parts = [Part(str(path), open_saved(path)) for path in paths]
+    parts: list[Part] = []
+    logs: list[Path] = []
+    for path in paths:
+        if _is_log(path):
+            logs.append(path)
+        else:
+            parts.append(Part(str(path), open_saved(path, source, progress)))
+    logs += [Path(part.origin) for part in parts if part.snapshot.mode == "log" and Path(part.origin).is_dir()]
+    parts = [part for part in parts if Path(part.origin) not in logs]
+    told = masked(_from_logs(logs, source, progress)) if logs else None
+    if not parts and told is not None:
+        return told
+    seen = _of_hosts(parts)
+    return merge([seen, told]) if told is not None else seen
+
+
+def _of_hosts(parts: Sequence[Part]) -> JobSnapshot:
+    """What the snapshots of several hosts show together."""
+    if len(parts) == 1:
+        return parts[0].snapshot
     dumps = next((part for part in parts if part.snapshot.mode == "dump"), None)
     if dumps is not None:
         raise CannotLook(
-            f"{dumps.origin} holds dumps of flight recorders, which are not joined with other files",
-            "Put the dumps of all hosts into one directory, and diagnose that alone.",
+            f"{dumps.origin} holds dumps of flight recorders, which are not joined with snapshots",
+            "Put the dumps of all hosts into one directory, and diagnose that alone, or with logs.",
         )
     kept, foreign, notes = fitting(parts)
     if foreign:
@@ -71,6 +94,17 @@ def open_hosts(paths: Sequence[Path]) -> JobSnapshot:
             "Diagnose the snapshots of one job together, those of another job by themselves.",
         )
     return with_notes(merge([part.snapshot for part in kept]), notes)
+
+
+def _is_log(path: Path) -> bool:
+    """True for standard input, and a file that is neither a snapshot nor a dump."""
+    if str(path) == "-":
+        return True
+    if not path.is_file() or is_snapshot(path):
+        return False
+    from hangdoc.capture.dumps.read_folder import is_dump
+
+    return not is_dump(path)
 
 
 def is_snapshot(path: Path) -> bool:

@@ -126,7 +126,7 @@ def collect(
             options=what,
             output=output,
             source=source,
-            progress=line.count("reading", "bytes or files"),
+            progress=line.reading(),
         )
         line.text = "writing"
         size = api.save(found, output)

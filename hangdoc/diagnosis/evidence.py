@@ -53,6 +53,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_lost(case, found, writer),
         *_processes(case, found, writer),
         *_refused(case, found, writer),
+        *_restarts(case),
         *_journal(case, found),
         *_nccl(case, found),
         *_stacks(case, found, writer),
@@ -128,6 +129,20 @@ def _refused(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evid
     return [Evidence("log", tuple(ranks), said)]
 
 
+def _restarts(case: Case) -> list[Evidence]:
+    """That agents of the job count their restarts differently: so does what the program names after the count."""
+    counts: dict[int, list[int]] = {}
+    for rank, snapshot in case.ranks.items():
+        if snapshot.process is not None:
+            counts.setdefault(snapshot.restart, []).append(rank)
+    if len(counts) < 2:
+        return []
+    text = ", ".join(f"{count} on {name_ranks(ranks)}" for count, ranks in sorted(counts.items()))
+    said = f"TORCHELASTIC_RESTART_COUNT is {text}: each agent counts the failures of its own ranks alone"
+    every = tuple(sorted(rank for ranks in counts.values() for rank in ranks))
+    return [Evidence("process", every, said, decides=_waits_for_keys(case))]
+
+
 def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """How many calls each rank has issued in the group, and how long ago the ranks diverged."""
     diverged = found.diverged
@@ -195,7 +210,7 @@ def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         decides = bool(short) and (not found.culprits or not set(short).isdisjoint(found.culprits))
         text = f"{sockets} where {needs} are needed{_who_is_short(short)}"
         return [Evidence("port", tuple(short), text, decides=decides)]
-    means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
+    means = "no rank is missing" if _waits_for_keys(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
 
 
@@ -220,10 +235,10 @@ def _ports_are_known(case: Case) -> bool:
     backends than gloo nothing is known."""
     if case.hidden or not any(a.kind in COMMUNICATING for a in case.activities.values()):
         return False
-    return _is_joining(case) or any(_gloo_groups(case, rank) for rank in case.ranks)
+    return _waits_for_keys(case) or any(_gloo_groups(case, rank) for rank in case.ranks)
 
 
-def _is_joining(case: Case) -> bool:
+def _waits_for_keys(case: Case) -> bool:
     return any(activity.kind == ActivityKind.STORE_WAIT for activity in case.activities.values())
 
 

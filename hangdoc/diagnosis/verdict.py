@@ -47,7 +47,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
-from hangdoc.diagnosis.logs.judge import judged, tells_of_calls
+from hangdoc.diagnosis.logs.code import with_branch
+from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
@@ -87,7 +88,14 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     if job.mode == "log" and job.logged is not None and tells_of_calls(job):
-        return judged(job, job.logged, writer)
+        told = judged(job, job.logged, writer)
+        return with_branch(told, _looked_at(job, writer)) if job.sources and told.culprits else told
+    looked = _looked_at(job, writer)
+    return no_more_than_stacks_show(looked, writer) if job.mode == "log" else looked
+
+
+def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
+    """The diagnosis of what processes, stacks and calls show."""
     job = _ended_if_all_ranks_have(job)
     job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
@@ -264,7 +272,12 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
+        evidence=(
+            *written_evidence(told),
+            *ran_evidence(case, found, sides, writer),
+            *gather(case, found, writer),
+            *told_in_logs(case.job, writer),
+        ),
         unavailable=(
             *note_hidden(case.job, tuple(sorted(case.hidden))),
             *case.sources.unread(),

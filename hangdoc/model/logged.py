@@ -76,6 +76,9 @@ class Alive:
     caller: int | None = None
     own: bool = False
     at: float = 0.0
+    stuck: bool = False
+    """Not an answer, but its heartbeat monitor's word that the watchdog thread itself makes no progress: something of
+    this rank's blocks a call of CUDA's or holds Python's lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,16 @@ class Call:
     root: str = ""
     empty: bool = False
     stack: Stack = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """gloo aborted a rank that got a piece of ``got`` bytes where it expected at most ``expected``."""
+
+    place: Place
+    rank: int | None
+    got: int
+    expected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +197,10 @@ class Raised:
     stack: Stack
     follows: bool = False
     at: float = 0.0
+
+
+WAIT = "wait"
+"""The kind of a stack that no tool printed: that of a call which its rank told to be overdue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +279,7 @@ class Logged:
     behind: tuple[Behind, ...] = ()
     calls: tuple[Call, ...] = ()
     barriers: tuple[BarrierWait, ...] = ()
+    refused: tuple[Refused, ...] = ()
     set_ups: tuple[SetUp, ...] = ()
     ends: tuple[Ended, ...] = ()
     raised: tuple[Raised, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 from hangdoc.model.ran import RanCode
@@ -191,4 +192,9 @@ class ProcessExit:
     def fatal_signal(self) -> int | None:
         """The signal that ended it; None where an uncaught exception had, and a signal (the launcher's, or an abort of
         native code in the shutdown) only followed."""
-        return None if self.exception and not self.oom_kills else self.signal
+        return None if self.exception and not self.for_memory else self.signal
+
+    @property
+    def for_memory(self) -> bool:
+        """True if the kernel's out-of-memory killer may have ended it: that sends SIGKILL, and no other signal."""
+        return self.signal == signal.SIGKILL and bool(self.oom_kills)

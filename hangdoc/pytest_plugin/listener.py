@@ -75,6 +75,9 @@ class TestListener(Announcer):
     def on_given_up(self) -> None:
         """Nothing: the test's own failure has the verdict, and what is said here would stand in the next one's."""
 
+    def on_change(self, seconds: float) -> None:
+        """Nothing: what is said here would stand in the next report, or for it."""
+
     def after_report(self) -> None:
         """End the test if it hangs: interrupt it, so that it fails where it waits, then end its ranks."""
         if self._outcome != "hang" or self._test.state.ended():

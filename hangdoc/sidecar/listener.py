@@ -84,6 +84,9 @@ class Listener(Protocol):
     def on_resume(self, seconds: float) -> None:
         """The job moves again after ``seconds`` without progress."""
 
+    def on_change(self, seconds: float) -> None:
+        """A rank or a port came or went in a stall, after ``seconds`` without progress: the time is counted anew."""
+
     def on_end(self, snapshot: JobSnapshot) -> None:
         """The job ended by itself with a dead or failed rank."""
 

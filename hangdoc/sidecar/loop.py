@@ -102,6 +102,8 @@ class Watcher:
             self._moved(now)
             self._listener.on_progress(self._follower.sockets(), now)
         elif beat.changed:
+            if self._recaptures is not None:
+                self._listener.on_change(self._rhythm.quiet_for(now))
             self._rhythm.changed(now)
             self._forget_stall()
         elif self._quiet(now):

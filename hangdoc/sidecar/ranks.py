@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hangdoc.capture.find.promised import latest_restarts
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
@@ -76,8 +77,8 @@ class Roster:
         self._polled_at = time.time()
         self._journals: dict[int, KeptJournal] = {}
         """By pid: what ranks said in the stall that still lasts."""
-        self._round = 0
-        """The restart that the latest ranks belong to, by their launcher's count."""
+        self._restarts: dict[int | None, int] = {}
+        """The restart that the latest ranks of each agent belong to, by its own count."""
         self._ended_round: EndedRound | None = None
         self.launcher = _describe(run.launcher, "launcher")
         self.can_wait = _can_wait_for(run.launcher)
@@ -87,11 +88,18 @@ class Roster:
         """These are the ranks that live now, and those that are expected."""
         self._absent = []
         living: set[int] = set()
+        targets = list(targets)
         noted = list(map(self._noted, targets))
-        latest = max((target.restart for target in noted if target.pid is not None), default=0)
-        if latest > self._round:
-            self._ended_round = EndedRound(copy(self) if self._members else None, latest, _most_restarts(noted))
-            self._members, self._round = {}, latest
+        latest = latest_restarts(target for target in targets if target.pid is not None)
+        counted = [count for agent, count in latest.items() if count > self._restarts.get(agent, 0)]
+        self._restarts.update(latest)
+        if counted:
+            # One agent has counted a failure: the others have started their ranks anew as well.
+            here = {target.pid for target in noted}
+            before = copy(self)
+            before._members = {pid: member for pid, member in self._members.items() if pid not in here}
+            self._members = {pid: member for pid, member in self._members.items() if pid in here}
+            self._ended_round = EndedRound(before if before._members else None, max(counted), _most_restarts(noted))
         for target in noted:
             living.add(target.pid or 0)
             if target.pid is None:
@@ -207,10 +215,9 @@ class Roster:
         return pid in self._exits
 
     def members(self) -> dict[int, Member]:
-        """One process per rank, of the latest restart, by rank; the living before the dead, the young first."""
-        latest = max((member.target.restart for member in self._members.values()), default=0)
+        """One process per rank, by rank; the living before the dead, the young first."""
         ended_first = sorted(
-            (member for member in self._members.values() if member.target.restart == latest),
+            self._members.values(),
             key=lambda member: (member.process.pid not in self._exits, member.process.started),
         )
         by_rank = {member.target.rank: member for member in ended_first}

@@ -49,7 +49,8 @@ class Rhythm:
 
 
 class Recaptures:
-    """When to look again while a stall lasts: each time after twice as long, and once when patience ends."""
+    """When to look again while a stall lasts: each time after twice as long, once when patience ends, and from then on
+    anew: that a rank seemed to work at that very moment must not put off for long what was announced."""
 
     def __init__(self, give_up_after: float) -> None:
         self._give_up_after = give_up_after
@@ -63,6 +64,6 @@ class Recaptures:
     def took(self, quiet: float) -> None:
         """A look was taken after ``quiet`` seconds."""
         self._next = quiet + self._interval
-        if quiet < self._give_up_after < self._next:
-            self._next = self._give_up_after
         self._interval = min(2 * self._interval, LONGEST_RECAPTURE)
+        if quiet < self._give_up_after < self._next:
+            self._next, self._interval = self._give_up_after, FIRST_RECAPTURE

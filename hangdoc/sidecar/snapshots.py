@@ -29,7 +29,14 @@ def stalled_job(run: Run, options: WatchOptions, roster: Roster, *, quiet: float
 
 
 def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | None) -> JobSnapshot | None:
-    """The job after its launcher ended with ``status`` (negative: a signal); None if nothing failed."""
+    """The job after its launcher ended with ``status`` (negative: a signal; None: it lives, and these are the ranks of
+    an earlier round); None if nothing failed.
+
+    With status 0 nothing has, whatever became of its children: multiprocessing ends daemons with SIGTERM at a normal
+    exit (Python 3.10 to 3.14).
+    """
+    if status == 0:
+        return None
     roster.wait_for_exits(_LATE_EXITS_SECONDS)
     if not roster.members() or not (status or any(_failed(ended) for ended in roster.exits().values())):
         return None

@@ -81,6 +81,25 @@ def test_another_hosts_verdict_comes_with_its_fix_and_once_though_its_seconds_gr
     assert "\n  fix        Wait\\x1b[2J.\n" in told
 
 
+def test_what_was_announced_of_a_slow_job_is_taken_back_when_the_time_is_counted_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And of nothing else: neither of a hang, nor of a job of which nobody has been told anything."""
+    announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
+    said = {}
+    for name, outcome in (("uneven_batches", "hang"), ("computes_beside_messages_left_to_the_background", "slow")):
+        announcer.on_change(20.0)
+        assert announcer.on_stall(load_snapshot(case(name)), 1) == outcome
+        capsys.readouterr()
+        announcer.on_change(20.0)
+        said[outcome] = capsys.readouterr().err
+        announcer.on_resume(30.0)
+        capsys.readouterr()
+    after = "after 20 s without progress"
+    expected = f"hangdoc: a rank or a port of the job has come or gone {after}: that time is counted anew\n"
+    assert said == {"hang": "", "slow": expected}
+
+
 @pytest.fixture
 def stalled() -> JobSnapshot:
     return load_snapshot(case("uneven_batches"))

@@ -13,7 +13,19 @@ import random
 import jsonschema
 import pytest
 from add_case import add_case, main, update, update_all
-from cases import DATA, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
+from cases import (
+    DATA,
+    case,
+    diagnosed,
+    expectation,
+    expectation_path,
+    facts,
+    home,
+    names,
+    persons_word,
+    pin_path,
+    pins,
+)
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
@@ -30,11 +42,27 @@ FULL = "break_of_outer_loop"
 def test_verdict_facts_and_report(name):
     """One test for all three: workers that shared them out would each make the diagnosis."""
     document = diagnosed(name).document
-    assert expectation(document) == json.loads(expectation_path(name).read_text())
+    expected, not_yet = persons_word(name)
+    assert not_yet or expectation(document) == expected
     assert faults(document, SCHEMA) == []
     assert sorted(published().iter_errors(document), key=str) == []
     assert_pinned(name, ".pin.json")
     assert_pinned(name, ".txt")
+    if not_yet:
+        fails_still(expectation(document), expected, not_yet)
+
+
+def fails_still(said, expected, why):
+    """Strict: an expectation that is met loses its mark."""
+    assert said != expected, f"it is right now: take expected_failure out ({why})"
+    pytest.xfail(why)
+
+
+def test_an_expected_failure_is_strict():
+    with pytest.raises(pytest.xfail.Exception, match="another outcome"):
+        fails_still({"outcome": "hang"}, {"outcome": "slow"}, "another outcome")
+    with pytest.raises(AssertionError, match="take expected_failure out"):
+        fails_still({"outcome": "slow"}, {"outcome": "slow"}, "another outcome")
 
 
 @functools.cache

@@ -109,7 +109,6 @@ def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list
         if target.pid is not None
         and target.pid not in own
         and target.identity != "order"
-        and target.restart == witness.restart
         and table[target.pid].user == user
         and table[target.pid].environment is not None
     ]

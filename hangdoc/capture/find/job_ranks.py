@@ -54,9 +54,11 @@ def targets_of(
         found += [target for target in known if target.identity == "locals" and target.rank in missing]
         found += _before_their_store(table, missing, found) if deep and missing else []
     host = host_name()
+    parents = parents_of(table, carried, found)
+    found = [replace(target, parent=parents.get(target.pid) if target.pid is not None else None) for target in found]
     return [
         replace(target, host=host, socket=socket_of(target.pid) if target.pid is not None else None)
-        for target in one_per_rank(found, parents_of(table, carried, found))
+        for target in one_per_rank(found)
     ]
 
 

@@ -49,7 +49,8 @@ CONVENTIONS = (
     Convention(
         "torchrun",
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
-        ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"),
+        # Not TORCHELASTIC_RESTART_COUNT: each agent counts the failures of its own ranks.
+        ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
     ),
     Convention(
         "environment",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.spawned import actors, siblings, unreaped
@@ -17,27 +18,32 @@ _MAX_ABSENT = 100_000
 """No larger world is believed: a list of its ranks would fill the memory. The largest published one is 96,000."""
 
 
-def one_per_rank(found: Iterable[RankTarget], started_by: Mapping[int, int]) -> list[RankTarget]:
-    """Of the latest restart one process per rank, the first that ``found`` names. ``started_by``: pid to pid.
+def one_per_rank(found: Iterable[RankTarget]) -> list[RankTarget]:
+    """Of each agent's latest restart one process per rank, the first that ``found`` names.
 
     Another one that the same process started is its rival: a launcher has given one rank to both. For example, a
     script that starts pids 11, 12 and 13 with RANK=0, 1 and 1 gives rank 1 with pid 12, and 13 as its rival.
     """
-    every = list(found)
-    latest = max((target.restart for target in every), default=0)
+    every = [target for target in found if target.pid is not None]
+    latest = latest_restarts(every)
     chosen: dict[int, RankTarget] = {}
     for target in every:
-        if target.restart != latest or target.pid is None:
+        if target.restart != latest[target.parent]:
             continue
         first = chosen.setdefault(target.rank, target)
-        if first.pid is not None and first.pid != target.pid and _beside(first.pid, target.pid, started_by):
+        beside = first.parent is not None and first.parent == target.parent
+        if first.pid != target.pid and target.pid is not None and beside:
             chosen[target.rank] = replace(first, rivals=(*first.rivals, target.pid))
     return list(chosen.values())
 
 
-def _beside(a: int, b: int, started_by: Mapping[int, int]) -> bool:
-    """True if one process started both."""
-    return a in started_by and started_by[a] == started_by.get(b)
+def latest_restarts(found: Iterable[RankTarget]) -> dict[int | None, int]:
+    """What started ranks → its latest restart. Two agents of one job may count differently: all ranks are started anew
+    when one fails, and the agent of that one alone counts it (torch 1.10 to 2.13)."""
+    latest: dict[int | None, int] = {}
+    for target in found:
+        latest[target.parent] = max(target.restart, latest.get(target.parent, 0))
+    return latest
 
 
 def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
@@ -52,9 +58,9 @@ def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
     # Two ranks here with one LOCAL_RANK: the program numbers its ranks after something else than the hosts.
     by_host = len(numbered) == len(set(numbered))
     if any(_many_nodes(dict(target.environment), target, world, by_host=by_host) for target in found):
-        own = _ranks_of_this_node(found)
         return [
-            RankTarget(rank, None, "expected", world_size=world, local_rank=local, restart=restart, host=host)
+            RankTarget(rank, None, "expected", world_size=world, local_rank=local, restart=count, host=host)
+            for own, count in _nodes_of_this_host(found)
             for local, rank in enumerate(own)
             if rank not in present
         ]
@@ -65,23 +71,27 @@ def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
     ]
 
 
-def _ranks_of_this_node(found: Sequence[RankTarget]) -> range:
-    """The ranks that torchrun starts on this node, which it numbers without a gap (torch 1.10 to 2.13); else empty.
+def _nodes_of_this_host(found: Sequence[RankTarget]) -> list[tuple[range, int]]:
+    """(the ranks that an agent of torchrun starts here, which it numbers without a gap (torch 1.10 to 2.13), its
+    restarts); empty where that does not fit together.
 
     Rank 2 with LOCAL_RANK=0 and LOCAL_WORLD_SIZE=2 → ranks 2 and 3.
     """
-    nodes = set()
+    world = max((target.world_size or 0 for target in found), default=0)
+    nodes: dict[range, int] = {}
     for target in found:
         environment = dict(target.environment)
         count = number(environment.get("LOCAL_WORLD_SIZE"))
         if "TORCHELASTIC_RUN_ID" not in environment or count is None or target.local_rank is None:
-            return range(0)
-        nodes.add((target.rank - target.local_rank, count))
-    if len(nodes) != 1:
-        return range(0)
-    first, count = nodes.pop()
-    world = max((target.world_size or 0 for target in found), default=0)
-    return range(first, first + count) if first >= 0 and first + count <= world else range(0)
+            return []
+        first = target.rank - target.local_rank
+        if first < 0 or first + count > world:
+            return []
+        own = range(first, first + count)
+        nodes[own] = max(target.restart, nodes.get(own, 0))
+    in_order = sorted(nodes, key=lambda own: (own.start, own.stop))
+    apart = all(before.stop <= own.start for before, own in pairwise(in_order))
+    return [(own, nodes[own]) for own in in_order] if apart else []
 
 
 def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int, *, by_host: bool) -> bool:

@@ -22,11 +22,14 @@ class RankTarget:
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
+    """How often its agent has started its ranks anew; the agents of one job count each for itself."""
     host: str = ""
     socket: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
     rivals: tuple[int, ...] = ()
     """Pids of other processes, started beside this one, that carry the same rank."""
+    parent: int | None = None
+    """Pid of what started it, or the shell or wrapper around it: torchrun's agent, say. None: not known."""
 
 
 def host_name() -> str:

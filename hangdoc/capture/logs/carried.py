@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
+from hangdoc.capture.logs.facts import Text
 from hangdoc.capture.logs.lines import Line, lines_of
+from hangdoc.capture.logs.sift import Marker
 from hangdoc.model.logged import LogFile, Logged, LogLine, LogStack, Place
 from hangdoc.model.nccl import NcclStatus
 
@@ -24,6 +26,7 @@ _TAIL_SHARE = 4
 """The part of them that may be lines at the ends of files, which only tell what each rank wrote last."""
 _WITH_STACK = 40
 """Lines after the first of a traceback or stack that belong to it."""
+VERSIONS = (Marker(b"NCCL version "), Marker(b"cudaDriverVersion "), Marker(b"PyTorch version: "))
 _VERSIONS = (
     ("NCCL", re.compile(r"\bNCCL version (\d+\.\d+[\w.+-]{0,40})")),
     ("CUDA driver", re.compile(r"\bcudaDriverVersion (\d{4,6})\b")),
@@ -32,15 +35,10 @@ _VERSIONS = (
 
 
 @dataclass
-class ReadFile:
-    """One file that was read. ``lines`` has what is of interest, ``tail`` the end of the file."""
+class ReadFile(Text):
+    """One file that was read."""
 
-    file: LogFile
-    lines: list[Line] = field(default_factory=list)
-    tail: list[Line] = field(default_factory=list)
     nccl: NcclStatus | None = None
-    stacks: list[LogStack] = field(default_factory=list)
-    """Those of a JSON document."""
 
 
 def sifted(read: Sequence[ReadFile]) -> Logged:
@@ -99,7 +97,7 @@ def unsifted(logged: Logged, nccl: NcclStatus | None, folder: str) -> list[ReadF
         kept = _lines(path, (line for line in own if line.telling))
         tail = _lines(path, (line for line in own if line.end))
         status = nccl if number == 0 else None
-        found.append(ReadFile(replace(file, path=path), kept, tail, status, stacks[file.path]))
+        found.append(ReadFile(replace(file, path=path), file.modified, kept, tail, stacks[file.path], status))
     return found
 
 

@@ -8,16 +8,17 @@ Example: '… Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from hangdoc.capture.logs.lines import Line
 from hangdoc.capture.logs.sift import Marker
-from hangdoc.model.logged import Behind, Call, Member, Place
+from hangdoc.model.logged import Behind, Call, Member, Place, Raised, Refused
 from hangdoc.model.process import Frame
 
 MARKERS = (
     Marker(b"CollectiveFingerPrint("),
+    Marker(b"op.preamble.length"),
     Marker(b"Not all ranks joining", after=40),
     Marker(b" at entry ", after=40),
     Marker(b"opCount "),
@@ -40,13 +41,19 @@ _INIT = re.compile(
     r".{0,200}?commId (?P<id>0x[0-9a-f]{1,32})"
 )
 _PROCESS = re.compile(r"(?P<host>[\w.-]{1,100}):(?P<pid>\d{1,9}):\d{1,9} \[")
+_REFUSED = re.compile(r"op\.preamble\.length <= op\.nbytes\.? ?(\d{1,18}) vs (\d{1,18})")
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _LAST_CALLS = 64
 """Of a process in a communicator; the last are what a hang is about."""
 
 
-def fingerprints(lines: Sequence[Line]) -> Iterator[Call]:
-    """The two fingerprints of each report of a mismatch."""
+def fingerprints(lines: Sequence[Line], raised: Sequence[Raised] = ()) -> Iterator[Call]:
+    """The two fingerprints of each report of a mismatch, the speaker's own with the stack of its exception
+    (``raised``).
+
+    One with the number 0 and no tensors stands for no call: that rank's data never came.
+    """
+    stacks = {each.rank: each.stack for each in raised if "CollectiveFingerPrint" in each.error}
     for line in lines:
         for found in _FINGERPRINT.finditer(line.text) if "FingerPrint" in line.text else ():
             yield Call(
@@ -57,8 +64,19 @@ def fingerprints(lines: Sequence[Line]) -> Iterator[Call]:
                 found["op"],
                 (found["shape"] or "").replace(" ", ""),
                 found["dtype"] or "",
-                empty=not found["rest"],
+                empty=not found["rest"] and int(found["sequence"] or 0) == 0,
+                stack=stacks.get(int(found["rank"]), ()),
             )
+
+
+def refusals(lines: Sequence[Line], rank_of: Callable[[Line], int | None]) -> Iterator[Refused]:
+    """The pieces that gloo refused: 'op.preamble.length <= op.nbytes. 256 vs 192'."""
+    for line in lines:
+        found = _REFUSED.search(line.text) if "op.preamble" in line.text else None
+        if found is not None:
+            place = Place(line.file, line.number, "gloo")
+            rank = line.rank if line.rank is not None else rank_of(line)
+            yield Refused(place, rank, int(found[1]), int(found[2]))
 
 
 def torchfrtrace(lines: Sequence[Line]) -> Iterator[Behind | Call]:

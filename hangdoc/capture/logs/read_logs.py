@@ -7,11 +7,10 @@ are those of one job, and of its last attempt where it was restarted.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,59 +18,31 @@ from typing import BinaryIO
 
 from hangdoc.capture.dumps.find_files import find_files
 from hangdoc.capture.dumps.sources import sources_of
-from hangdoc.capture.logs import attempts, endings, mismatches, raised, reports, stacks, watchdog
-from hangdoc.capture.logs.carried import ReadFile, telling_lines, versions_in
-from hangdoc.capture.logs.lines import Line, lines_of, year_in, year_of
+from hangdoc.capture.logs import stacks
+from hangdoc.capture.logs.carried import VERSIONS, ReadFile, telling_lines, versions_in
+from hangdoc.capture.logs.facts import FOLDED, MARKERS, facts_of, ranks_in, tells
+from hangdoc.capture.logs.lines import lines_of
 from hangdoc.capture.logs.processes import ranks_of
-from hangdoc.capture.logs.sift import MAX_UNPACKED, Marker, sift
-from hangdoc.capture.logs.speakers import Speakers
+from hangdoc.capture.logs.sift import MAX_UNPACKED, sift
 from hangdoc.capture.read.ras_answers import parse_status
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.codec import SNAPSHOT_SUFFIX
 from hangdoc.model.logged import (
-    Alive,
     Behind,
     Call,
-    Ended,
     LogFile,
-    Logged,
-    Member,
     Overdue,
-    Place,
-    Progress,
     Raised,
-    Stream,
 )
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 
-_SETTINGS = (
-    Marker(b"WORLD_SIZE"), Marker(b"SLURM_NTASKS"), Marker(b"MEMBER: "), Marker(b" across cluster]"),
-    Marker(b"NCCL version "), Marker(b"cudaDriverVersion "), Marker(b"PyTorch version: "),
-)  # fmt: skip
-_RAS = b" operation counts"
-MARKERS = (
-    *watchdog.MARKERS, *mismatches.MARKERS, *reports.MARKERS, *endings.MARKERS, *raised.MARKERS, *stacks.MARKERS,
-    *_SETTINGS, Marker(_RAS),
-)  # fmt: skip
-_WORLD = (
-    re.compile(r"\b(?:WORLD_SIZE|SLURM_NTASKS)[=:] ?[\"']?(\d{1,6})\b"),
-    re.compile(r"MEMBER: \d{1,6}/(\d{1,6})\b"),
-    re.compile(r"global_world_sizes=\[(\d{1,6})"),
-)
-_WORLD_WORDS = ("SLURM_NTASKS", "MEMBER: ", "global_world_sizes")
-_FOLDED = " across cluster]"
+_RAS = (b"\nCommunicators...", b'"communicators"')
+"""What an answer of NCCL's service has, in words and in JSON."""
 _MOST_FILES = 20_000
 _LOOKED_AT = 20
 """Lines at the end that tell text from other data."""
 STANDARD_INPUT = Path("-")
-_AFTERMATH = re.compile(
-    r"ProcessGroup|watchdog|Traceback|^\s*File \"|^\s*frame #|elastic|^srun|slurmstepd|terminate called|what\(\)|NCCL |"
-    r"Exception raised|c10d|Fatal Python|Extension modules|^\s*#\d|core dumped|Aborted|^\s*$|Error\b|^[\s^~]+$|"
-    r"^[=-]{10,}"
-)
-"""Lines that no program of a user's writes of its work: torch's, a launcher's and the interpreter's last words."""
-_MOST_LINE = 300
 
 
 def read_logs(
@@ -153,14 +124,15 @@ def _read_at(path: Path, shown: str, progress: Callable[[int], None] | None, lim
 
 
 def _read(file: BinaryIO, shown: str, modified: float, progress: Callable[[int], None] | None, limit: int) -> ReadFile:
-    sifted = sift(file, MARKERS, progress, limit)
+    sifted = sift(file, (*MARKERS, *VERSIONS), progress, limit)
     kept, tail = list(lines_of(shown, sifted.kept)), list(lines_of(shown, sifted.tail))
-    folded = any(_FOLDED in line.text for line in kept)
+    folded = any(FOLDED in line.text for line in kept)
     kind = "text" if not any(b"\0" in line for _, line in sifted.tail[-_LOOKED_AT:]) else "binary"
     note = LogFile(shown, kind, sifted.lines, sifted.size, sifted.cut, folded, modified)
     document = sifted.whole.lstrip()[:1] in (b"{", b"[")
-    status = _ras(sifted.whole) if _RAS in sifted.whole or (document and b"communicators" in sifted.whole) else None
-    return ReadFile(note, kept, tail, status, stacks.stacks_in_json(shown, sifted.whole) if document else [])
+    status = _ras(sifted.whole) if any(word in sifted.whole for word in _RAS) else None
+    pasted = stacks.stacks_in_json(shown, sifted.whole) if document else []
+    return ReadFile(note, modified, kept, tail, pasted, status)
 
 
 def _ras(text: bytes) -> NcclStatus | None:
@@ -172,55 +144,15 @@ def _ras(text: bytes) -> NcclStatus | None:
 
 def snapshot_of(read: Sequence[ReadFile], notes: Sequence[Unavailable], source: Path | None) -> JobSnapshot | None:
     """The job that these files tell of together, as ``read_logs``."""
-    everything = [line for each in read for line in (*each.lines, *each.tail)]
-    speakers = Speakers(everything)
-    modified = max((each.file.modified for each in read), default=0.0)
-    year = year_in(everything) or year_of(modified)
-    kept, earlier = attempts.last(
-        {each.file.path: each.lines for each in read if each.file.kind == "text"}, year, speakers.of
-    )
-    # torch's own rank first; [Rank k] of a group that may be the default one where torch never says the global rank.
-    found = watchdog.read_watchdog(kept, year, lambda line, _, member: _who(speakers, line, member))
-    calls: list[Call] = [*mismatches.fingerprints(kept)]
-    behind: list[Behind] = [*reports.desync_reports(kept)]
-    members: list[Member] = list(found.members)
-    barriers = []
-    for fact in (*mismatches.torchfrtrace(kept), *mismatches.nccl_calls(kept), *reports.barriers(kept)):
-        if isinstance(fact, Call):
-            calls.append(fact)
-        elif isinstance(fact, Behind):
-            behind.append(fact)
-        elif isinstance(fact, Member):
-            members.append(fact)
-        else:
-            barriers.append(fact)
-    own = {each.file.path: rank for each in read if (rank := speakers.of_file(each.file.path)) is not None}
-    pasted = [stack for each in read for stack in each.stacks] + stacks.stacks_in(kept, own)
-    logged = Logged(
-        files=tuple(each.file for each in read),
-        overdue=tuple(found.overdue),
-        progress=tuple(found.progress),
-        alive=tuple(found.alive),
-        members=tuple(dict.fromkeys(members)),
-        behind=tuple(behind),
-        calls=tuple(calls),
-        barriers=tuple(barriers),
-        set_ups=tuple(reports.set_ups(kept, year, speakers.of)),
-        ends=tuple(endings.ends(kept, year)),
-        raised=tuple(raised.raised_in(kept, year, speakers.of)),
-        stacks=tuple(pasted),
-        streams=tuple(_streams(read, speakers)),
-        attempts=earlier + 1,
-    )
-    logged = _with_names(logged)
+    logged, world = facts_of(read)
     logged = replace(logged, lines=telling_lines(logged, read))
-    world = _world_size(kept, logged)
+    modified = max((each.modified for each in read), default=0.0)
     nccl = next((each.nccl for each in read if each.nccl is not None), None)
-    if not _tells(logged) and nccl is None:
+    if not tells(logged) and nccl is None:
         return None
     seen = ranks_of(logged.stacks, modified, world)
     known = {rank.rank: rank for rank in seen.ranks}
-    for rank in _ranks(logged):
+    for rank in ranks_in(logged):
         known.setdefault(rank, RankSnapshot(rank, "", "log", world_size=world))
     told: tuple[Overdue | Raised | Behind | Call, ...]
     told = (*logged.overdue, *logged.raised, *logged.behind, *logged.calls)
@@ -235,68 +167,6 @@ def snapshot_of(read: Sequence[ReadFile], notes: Sequence[Unavailable], source: 
         nccl=nccl,
         logged=logged,
         sources=sources,
-        versions=versions_in(kept),
+        versions=versions_in(line for each in read for line in each.lines),
         unavailable=(*notes, *cut, *seen.unavailable, *sourceless),
     )
-
-
-def _who(speakers: Speakers, line: Line, member: int) -> int | None:
-    known = speakers.of(line)
-    if known is not None or speakers.torch_says:
-        return known
-    return member if member >= 0 else None
-
-
-def _streams(read: Iterable[ReadFile], speakers: Speakers) -> Iterable[Stream]:
-    """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
-    last: dict[int, Line] = {}
-    for each in read:
-        for line in each.tail:
-            rank = speakers.of(line)
-            if rank is not None and not _AFTERMATH.search(line.body):
-                last[rank] = line
-    for rank, line in sorted(last.items()):
-        yield Stream(Place(line.file, line.number, "text"), rank, clean(line.body.strip()[:_MOST_LINE]))
-
-
-def _with_names(logged: Logged) -> Logged:
-    """The same with one name for each group: some of a group's lines have its description, others its number alone."""
-    facts: tuple[Overdue | Progress | Behind | Call, ...]
-    facts = (*logged.overdue, *logged.progress, *logged.behind, *logged.calls)
-    about: dict[str, str] = {}
-    for fact in facts:
-        number, _, rest = fact.group.partition("(")
-        if rest and number:
-            about.setdefault(number, fact.group)
-    return replace(
-        logged,
-        overdue=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.overdue),
-        progress=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.progress),
-        behind=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.behind),
-        members=tuple(replace(each, group=about.get(each.group, each.group)) for each in logged.members),
-    )
-
-
-def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
-    """The number of ranks, where a line says it: settings, the default group's size, clients of the rendezvous."""
-    settings = (line.text for line in lines if "WORLD_SIZE" in line.text or any(w in line.text for w in _WORLD_WORDS))
-    said = [int(found[1]) for text in settings for pattern in _WORLD if (found := pattern.search(text)) is not None]
-    said += [each.size for each in logged.members if each.group.partition("(")[0] == "0" and each.size]
-    said += [each.expected for each in logged.set_ups if each.expected > 0]
-    return max(said, default=None)
-
-
-def _ranks(logged: Logged) -> set[int]:
-    """Every global rank that some fact names."""
-    speak: tuple[Overdue | Progress | Alive | Member | Raised | Ended | Stream, ...]
-    speak = (*logged.overdue, *logged.progress, *logged.alive, *logged.members, *logged.raised, *logged.ends)
-    ranks = {fact.rank for fact in (*speak, *logged.streams) if fact.rank is not None}
-    reported: tuple[Behind | Call, ...] = (*logged.behind, *logged.calls)
-    return ranks.union(*(fact.ranks for fact in reported), *(fact.joined for fact in logged.behind))
-
-
-def _tells(logged: Logged) -> bool:
-    return any(
-        (logged.overdue, logged.progress, logged.behind, logged.calls, logged.barriers, logged.set_ups, logged.ends,
-         logged.raised, logged.stacks)
-    )  # fmt: skip

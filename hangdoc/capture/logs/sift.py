@@ -43,6 +43,7 @@ _BEGINS = re.compile(
     r"\s*$|\[(rank|default|PG)|[A-Z]\d{4} |\d{4}-|Traceback|frame #|[>#*=-]|\s{2,}\S|Thread |Process |rank\b"
 )
 """How a line begins that goes on with no other."""
+_DIGIT = re.compile(r"\d")
 _GZIP = b"\x1f\x8b"
 
 
@@ -157,7 +158,7 @@ def wrapped_at(text: bytes) -> int | None:
 
 def _begins_anew(line: str, before: str) -> bool:
     """True for a line that begins as records do, or as the one before it."""
-    return bool(_BEGINS.match(line)) or line[:4] == before[:4]
+    return bool(_BEGINS.match(line)) or _DIGIT.sub("0", line[:4]) == _DIGIT.sub("0", before[:4])
 
 
 def _joined(first: bytes, pieces: Iterator[bytes], found: Sifted) -> bytes:

@@ -47,6 +47,7 @@ _SIGNAL = re.compile(
     r"(?: from +(?P<own>this local rank)| from +rank (?P<caller>\d{1,6}))?"
 )
 _OF_DEFAULT = re.compile(r"Last enqueued NCCL work: (-?\d{1,18}), last completed NCCL work: (-?\d{1,18})")
+_STUCK = re.compile(r"watchdog got stuck for|Heartbeat monitor timed out")
 _OBSERVED = "Observed flight recorder dump signal"
 _OPTIONS = re.compile(r"initialization options: size: (\d{1,6}), global rank: (\d{1,6})")
 _FRAME = re.compile(r"#\d{1,4} (?P<function>\S{1,300}) from (?P<file>\S.{0,999}):(?P<line>\d{1,7})$")
@@ -131,6 +132,9 @@ def _records(
             time_of(text, year, record.start()),
         )
     yield from _signals(line, year, rank_of)
+    spoken = _GROUP.search(text) if "PG " in text and line.rank is not None else None
+    if spoken is not None and line.rank is not None:
+        yield Member(place, _group_before(text, spoken.end())[0], int(spoken["member"]), line.rank)
     for record in _OPTIONS.finditer(text) if "initialization options" in text else ():
         group, member = _group_before(text, record.start())
         if group and member >= 0:
@@ -139,6 +143,14 @@ def _records(
 
 def _signals(line: Line, year: int, rank_of: Callable[[Line, int, int], int | None]) -> Iterator[Alive | Progress]:
     text = line.text
+    stuck = _STUCK.search(text)
+    if stuck is not None:
+        group, member = _group_before(text, stuck.start())
+        spoken = rank_before(text, stuck.start())
+        rank = spoken if spoken is not None else rank_of(line, stuck.start(), member)
+        when = time_of(text, year, stuck.start())
+        yield Alive(Place(line.file, line.number, "watchdog"), rank, own=True, at=when, stuck=True)
+        return
     if "dump signal" not in text:
         return
     found = _SIGNAL.search(text)

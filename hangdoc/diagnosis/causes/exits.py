@@ -144,11 +144,12 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     end = case.ranks[dead[0]].exit
     assert end is not None
     others = tuple(r for r in case.activities if r not in dead)
-    memory = end.signal == 9 and bool(end.oom_kills)
+    memory = end.for_memory
     how = exit_text(case.ranks[dead[0]])
     by_itself = end.signal in _BY_ITSELF
     where = one_place(case, dead)
-    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if end.signal == 9 else ""
+    from_outside = end.signal == signal.SIGKILL
+    killer = "the kernel's out-of-memory killer sends signal 9, and so do schedulers" if from_outside else ""
     return Finding(
         "HD402",
         sentence(
@@ -166,8 +167,9 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
         if by_itself and where is not None
         else "read its last lines, and run it with `python -X faulthandler` to see where it was"
         if by_itself
-        else "find out who sent the signal"
-        + (": `dmesg` shows out-of-memory kills, the scheduler's log its own" if end.signal == 9 else ""),
+        else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own"
+        if from_outside
+        else "find out who sent the signal: a scheduler's log shows its own, the launcher's output the launcher's",
     )
 
 

@@ -43,7 +43,7 @@ class _Put:
 def clashes(known: Known) -> Iterator[Reading]:
     """Each call in which ranks differ, first those of overdue calls."""
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group):
+        if known.has_messages(meeting.key.group) or not meeting.key.numbered:
             continue
         found = _compared(
             {r: _of_overdue(c) for r, c in meeting.waiting.items()}, meeting.key.sequence, meeting.key.group
@@ -54,6 +54,25 @@ def clashes(known: Known) -> Iterator[Reading]:
         found = _of_reports(known, [call for call in known.logged.calls if call.place.kind == kind and not call.empty])
         if found is not None:
             yield found
+
+
+def refusals(known: Known) -> Iterator[Reading]:
+    """A piece of another size than its receiver expected (HD104). Which of the two is wrong gloo does not know, and in
+    a ring the receiver need not be one of them."""
+    for each in known.logged.refused[:1]:
+        who: Message = (
+            [Does((each.rank,), "was", "were"), " aborted by gloo"] if each.rank is not None else "gloo aborted a rank"
+        )
+        yield Reading(
+            Strength.CLASH,
+            Outcome.CRASHED,
+            sentence([who, f": it got a piece of {each.got} bytes where it expected {each.expected}"]),
+            "HD104",
+            why="the ranks put tensors of unequal sizes into one call, or paired unlike calls",
+            fix="set TORCH_DISTRIBUTED_DEBUG=DETAIL once: it names the ranks and the shapes",
+            sure="the sizes differ for certain; which rank is wrong, gloo does not say",
+            sources=(each.place,),
+        )
 
 
 def _of_overdue(call: Overdue) -> _Put:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from hangdoc.diagnosis.logs.clashes import clashes
+from hangdoc.diagnosis.logs.clashes import at_line_of, clashes, refusals
+from hangdoc.diagnosis.logs.code import excerpts
 from hangdoc.diagnosis.logs.known import Known
 from hangdoc.diagnosis.logs.missing import behind_without_timeout, missing
 from hangdoc.diagnosis.logs.others import (
@@ -20,11 +22,14 @@ from hangdoc.diagnosis.logs.reading import Reading, Strength, name_meeting, user
 from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import Activity, Diagnosis, Divergence, Evidence
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
-from hangdoc.model.logged import Logged
-from hangdoc.model.message import Sentences
+from hangdoc.model.logged import WAIT, Logged
+from hangdoc.model.message import Does, Message, Sentences, sentence
+from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.writing import Writer
 
+_COUNTS_BUCKETS = "HD111"
+_COMPARE = "Compare the branches above these lines: the ranks took different ones."
 _NEXT_TIME = Unavailable(
     "journal",
     "a log does not show which calls each rank made, nor its stacks",
@@ -34,12 +39,43 @@ _NEXT_TIME = Unavailable(
 
 
 def tells_of_calls(job: JobSnapshot) -> bool:
-    """True if the logs tell who is missing, what clashes or who failed, or have no stacks of two ranks, which are
-    compared as on a live job."""
-    if job.logged is None or sum(rank.process is not None for rank in job.ranks) < (2 if job.logged.overdue else 1):
+    """True if the logs tell who is missing, what clashes or who failed, or there are no stacks of two ranks to compare.
+
+    The stack of a time-out shows no more than the line of its wait: it counts where nothing else tells who is missing.
+    """
+    logged = job.logged
+    seen = sum(rank.process is not None for rank in job.ranks)
+    if logged is None or not seen:
         return True
-    reading = best_reading(Known(job, job.logged))
-    return reading is not None and reading.strength <= Strength.CIRCLE
+    reading = best_reading(Known(job, logged))
+    if reading is None:
+        return False
+    if seen == 1 and (logged.overdue or reading.strength < Strength.FACTS):
+        return True
+    pasted = any(stack.place.kind != WAIT and stack.rank is not None for stack in logged.stacks)
+    weakest = Strength.CIRCLE if pasted else Strength.NOT_SEEN
+    return reading.strength <= weakest or reading.strength is Strength.ALL_ARRIVED
+
+
+def no_more_than_stacks_show(told: Diagnosis, writer: Writer) -> Diagnosis:
+    """``told`` by stacks alone, with what only histories show taken back.
+
+    A rank that is past a call with a root has not left it out for that: the root is done with it before the others, and
+    rightly goes on. And how many gradient buckets a rank has reduced no stack tells.
+    """
+    sides = told.divergence.sides if told.divergence is not None else ()
+    edits = told.repair.edits if told.repair is not None else ()
+    past_root = any(edit.edit == "insert" and operation(edit.call.split()[0]).rooted for edit in edits)
+    counted = told.cause is not None and told.cause.code == _COUNTS_BUCKETS
+    if len(sides) < 2 or not told.culprits or not (past_root or counted):
+        return told
+    where: list[Message] = [[Does(each.ranks, "is", "are"), f" in {each.op}", at_line_of(each.stack)] for each in sides]
+    plain = replace(told, verdict=writer.write(sentence(*where)), cause=None, repair=None, why="", fix=_COMPARE)
+    if not past_root:
+        return plain
+    doubt = "a root leaves its call before the others, so the stacks do not show which side is wrong"
+    pairs = tuple(each.ranks for each in sides)
+    return replace(plain, culprits=(), victims=(), confidence=Confidence.POSSIBLE, alternatives=pairs, sure=doubt)
 
 
 def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:
@@ -57,6 +93,19 @@ def judged(job: JobSnapshot, logged: Logged, writer: Writer) -> Diagnosis:
     return _diagnosis(known, reading, writer)
 
 
+def told_in_logs(job: JobSnapshot, writer: Writer) -> Iterator[Evidence]:
+    """What the outputs of a job that was looked at come to by themselves: torch's watchdog, its reports of
+    mismatches."""
+    if job.logged is None or job.mode == "log":
+        return
+    reading = best_reading(Known(job, job.logged))
+    if reading is None or reading.strength > Strength.ALL_ARRIVED:
+        return
+    places = ", ".join(f"{source.file}:{source.line}" for source in reading.sources[:2])
+    ranks = reading.culprits or (tuple(sorted(reading.meeting.waiting)) if reading.meeting is not None else ())
+    yield Evidence("log", ranks, f"the job's own output ({places}): {writer.write(reading.verdict)}")
+
+
 def best_reading(known: Known) -> Reading | None:
     """The reading with the strongest evidence; of equal ones the first that names a rank."""
     found = list(_readings(known))
@@ -65,8 +114,8 @@ def best_reading(known: Known) -> Reading | None:
 
 def _readings(known: Known) -> Iterator[Reading]:
     for way in (
-        clashes, missing, behind_without_timeout, barrier_victims, ras, rendezvous, messages, all_arrived, failures,
-        facts_only,
+        clashes, refusals, missing, behind_without_timeout, barrier_victims, ras, rendezvous, messages, all_arrived,
+        failures, facts_only,
     ):  # fmt: skip
         yield from way(known)
 
@@ -86,6 +135,7 @@ def _diagnosis(known: Known, reading: Reading, writer: Writer) -> Diagnosis:
         why=writer.write(Sentences(reading.why)),
         fix=writer.write(Sentences(reading.fix)),
         sure=writer.write(reading.sure),
+        code=excerpts(known, reading),
         divergence=Divergence(reading.sides) if len(reading.sides) > 1 else None,
         ranks=tuple(_activities(known)),
         evidence=tuple(_evidence(known, reading)),

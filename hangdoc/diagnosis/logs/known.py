@@ -13,13 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hangdoc.model.logged import Behind, Ended, Logged, Overdue, Progress, Raised, Stream
+from hangdoc.model.logged import Alive, Behind, Ended, Logged, Overdue, Progress, Raised, Stream
 from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot
 
-_MESSAGES = ("SEND", "RECV")
+_MESSAGES = ("SEND", "RECV", "send", "recv", "isend", "irecv")
+_DEADLY = (4, 7, 8, 9, 11)
+"""SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: no watchdog ends a rank so."""
 _SLACK = 2.0
 """Seconds that the clocks of two hosts, and two threads of one rank, may differ; judgement."""
+_MOST_AFTER = 40
+"""Lines behind the frames of a traceback that ended a program: its error, and what launchers say."""
+STORE = "store/"
+"""In place of a group, before the key of the store for which a rank waits."""
 DEFAULT = "0"
 """The first group's number."""
 
@@ -30,6 +36,13 @@ class CallKey:
 
     group: str
     sequence: int
+    op: str = ""
+    """Of calls without a number, which are told apart by the operation alone."""
+
+    @property
+    def numbered(self) -> bool:
+        """False where torch (before 1.13), or gloo, prints no number: such calls are not compared."""
+        return self.sequence >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +117,24 @@ class Known:
         """Rank → its overdue calls."""
         found: dict[int, list[Overdue]] = defaultdict(list)
         for call in self.logged.overdue:
-            if call.rank is not None:
+            if call.rank is not None and (call.timeout_ms or not (self.timed_out or self.interrupted)):
                 found[call.rank].append(call)
         return {rank: tuple(calls) for rank, calls in found.items()}
+
+    @cached_property
+    def timed_out(self) -> bool:
+        """True if some rank's time-out is told. Else all that ended waits is the end of a peer."""
+        return any(call.timeout_ms for call in self.logged.overdue)
+
+    @cached_property
+    def interrupted(self) -> bool:
+        """True if somebody ended the job by Ctrl-C: connections close then, and tell nothing."""
+        return any(each.error.startswith("KeyboardInterrupt") for each in self.logged.raised)
+
+    @cached_property
+    def cut_off(self) -> frozenset[int]:
+        """Ranks whose connection a peer closed, after a time-out of that peer's: in a call, or late in it."""
+        return frozenset(c.rank for c in self.logged.overdue if c.rank is not None and c.rank not in self.overdue)
 
     @cached_property
     def first_overdue_at(self) -> float:
@@ -115,12 +143,12 @@ class Known:
 
     @cached_property
     def meetings(self) -> tuple[Meeting, ...]:
-        """The calls with a number in which ranks are overdue, the one with the most of them first."""
+        """The calls in which ranks are overdue, the one with the most of them first."""
         found: dict[CallKey, dict[int, Overdue]] = defaultdict(dict)
         for rank, calls in self.overdue.items():
             for call in calls:
-                if call.sequence >= 0:
-                    found[CallKey(call.group, call.sequence)].setdefault(rank, call)
+                key = CallKey(call.group, call.sequence, "" if call.sequence >= 0 else call.op)
+                found[key].setdefault(rank, call)
         meetings = [self._meeting(key, waiting) for key, waiting in found.items()]
         return tuple(sorted(meetings, key=lambda each: (-len(each.waiting), each.key.group, each.key.sequence)))
 
@@ -128,7 +156,7 @@ class Known:
         members, all_known = self.members(key.group)
         ahead = frozenset(
             rank for rank, far in self.enqueued(key.group).items() if far.enqueued >= key.sequence
-        ) if not self.has_messages(key.group) else frozenset()  # fmt: skip
+        ) if key.numbered and not self.has_messages(key.group) else frozenset()  # fmt: skip
         arrived = frozenset(waiting) | ahead
         return Meeting(key, waiting, arrived, members, len(members) if all_known else self.size(key.group))
 
@@ -163,10 +191,14 @@ class Known:
         if size and self._in_own_places(group) and max(self.ranks, default=0) < size:
             # The default group, or one of the whole job.
             return frozenset(range(size)), True
-        if not group:
-            # Before torch 2.3 no line names a group: all that is known is who is in the job.
+        if not group or group.startswith(STORE):
+            # Before torch 2.3 no line names a group, and anybody may set a key: all that is known is who is in the job.
             return named | frozenset(self.ranks), False
-        reports = (each for each in self.logged.behind if each.group in ("", group) and set(each.joined) & named)
+        reports = (
+            each
+            for each in self.logged.behind
+            if each.group in ("", group) and (set(each.joined) & named or not each.joined)
+        )
         return named.union(*((*each.ranks, *each.joined) for each in reports)), False
 
     def size(self, group: str) -> int:
@@ -196,9 +228,15 @@ class Known:
         """Rank → when its heartbeat thread last answered: its process lived, and it may be in a call or not."""
         found: dict[int, float] = {}
         for each in self.logged.alive:
-            if each.rank is not None and not each.own:
+            if each.rank is not None and not each.own and not each.stuck:
                 found[each.rank] = max(found.get(each.rank, 0.0), each.at)
         return found
+
+    @cached_property
+    def stuck(self) -> Mapping[int, Alive]:
+        """Rank → its monitor's word, before the first time-out was told, that its watchdog thread is stuck."""
+        found = {each.rank: each for each in self.logged.alive if each.stuck and each.rank is not None}
+        return {rank: each for rank, each in found.items() if rank not in self.overdue and self._before_first(each)}
 
     @cached_property
     def streams(self) -> Mapping[int, Stream]:
@@ -225,17 +263,43 @@ class Known:
         """Exceptions that are no consequence of a hang's abort, raised before the first time-out was told."""
         return tuple(each for each in self.logged.raised if not each.follows and self._before_first(each))
 
-    def _before_first(self, raised: Raised) -> bool:
-        if not self.logged.overdue:
+    @cached_property
+    def victims(self) -> frozenset[int]:
+        """Ranks that waited, or whose exception can only follow from another's end."""
+        failed = {each.rank for each in self.failures}
+        after = {each.rank for each in self.logged.raised if each.follows and each.rank not in failed}
+        return frozenset(rank for rank in (*self.overdue, *after) if rank is not None)
+
+    @cached_property
+    def ended(self) -> Mapping[int, Ended]:
+        """Rank → its end by a signal or with a status that nobody asked for, not as a victim, before the first
+        time-out."""
+        return {
+            rank: end
+            for rank, end in self.ends.items()
+            if (end.signal in _DEADLY or end.status) and not end.asked and rank not in self.victims
+            if self._before_first(end)
+        }
+
+    def _before_first(self, fact: Raised | Ended | Alive) -> bool:
+        if not self.timed_out:
             return True
-        if raised.at and self.first_overdue_at:
-            return raised.at <= self.first_overdue_at
-        same = [c.place.line for c in self.logged.overdue if c.place.file == raised.place.file]
-        return not same or raised.place.line < min(same)
+        if fact.at and self.first_overdue_at:
+            return fact.at <= self.first_overdue_at
+        same = [c.place.line for c in self.logged.overdue if c.place.file == fact.place.file]
+        return not same or fact.place.line < min(same)
+
+    def is_last(self, raised: Raised) -> bool:
+        """True if nothing that a program wrote of its work stands behind the exception: else it was caught and
+        logged."""
+        if self.logged.ends:
+            return True
+        file = next((each for each in self.logged.files if each.path == raised.place.file), None)
+        return file is None or raised.place.line + 3 * len(raised.stack) + _MOST_AFTER >= file.lines
 
     def is_behind(self, rank: int, meeting: Meeting) -> Progress | None:
         """Its own word that it had not finished issuing the call when the others had been overdue in it."""
-        if self.has_messages(meeting.key.group):
+        if self.has_messages(meeting.key.group) or not meeting.key.numbered:
             return None
         far = self.enqueued(meeting.key.group).get(rank)
         if far is None or far.enqueued >= meeting.key.sequence:

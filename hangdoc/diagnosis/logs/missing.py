@@ -26,21 +26,27 @@ from hangdoc.diagnosis.logs.reading import (
     side,
     since,
     user_frame,
+    where_now,
 )
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Raised
 from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
+
+_SIGKILL = 9
+_BARRIER = "monitored_barrier"
 
 
 class _Shown(IntEnum):
     """What shows that a rank is missing, the strongest first."""
 
     FAILED = 1
-    COUNTED = 2
-    REPORTED = 3
-    LIVES = 4
-    WORKS = 5
-    SILENT = 6
+    ENDED = 2
+    STUCK = 3
+    COUNTED = 4
+    REPORTED = 5
+    LIVES = 6
+    WORKS = 7
+    SILENT = 8
 
 
 def waits_for(known: Known) -> dict[int, set[int]]:
@@ -85,7 +91,7 @@ def missing(known: Known) -> Iterator[Reading]:
     for meeting in known.meetings:
         if known.has_messages(meeting.key.group):
             continue
-        late = [rank for rank in meeting.missing if rank not in known.overdue]
+        late = [rank for rank in meeting.missing if rank not in known.overdue and rank not in known.cut_off]
         if late:
             yield from _of_meeting(known, meeting, frozenset(late))
     for circle in closed_circles(graph):
@@ -99,12 +105,14 @@ def _of_meeting(known: Known, meeting: Meeting, late: frozenset[int]) -> Iterato
     if known.folded and best >= _Shown.LIVES:
         return
     waiting = tuple(sorted(meeting.waiting))
-    if len(named) > len(waiting) and best != _Shown.FAILED:
+    if len(named) > len(waiting) and best not in (_Shown.FAILED, _Shown.ENDED):
         # As few may have made one call too many as many have left one out.
         yield _two_ways(known, meeting, named, waiting)
         return
     if best == _Shown.FAILED:
         yield _failed(known, meeting, named)
+    elif best == _Shown.ENDED:
+        yield _ended(known, meeting, named)
     elif best in (_Shown.COUNTED, _Shown.REPORTED):
         yield _behind(known, meeting, named, best)
     else:
@@ -114,11 +122,16 @@ def _of_meeting(known: Known, meeting: Meeting, late: frozenset[int]) -> Iterato
 def _shown(known: Known, meeting: Meeting, rank: int) -> _Shown:
     if any(each.rank == rank for each in known.failures):
         return _Shown.FAILED
+    if rank in known.ended:
+        return _Shown.ENDED
+    if rank in known.stuck:
+        return _Shown.STUCK
     if known.is_behind(rank, meeting) is not None:
         return _Shown.COUNTED
     if known.reports_of(rank, meeting):
         return _Shown.REPORTED
-    if rank in known.alive:
+    end = known.ends.get(rank)
+    if rank in known.alive or (end is not None and end.asked):
         return _Shown.LIVES
     return _Shown.WORKS if rank in known.streams else _Shown.SILENT
 
@@ -157,6 +170,7 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
     sources = [far.place for rank in named if (far := known.is_behind(rank, meeting)) is not None]
     why = joined(
         f"before {call} or inside its call: torch counts a call only when NCCL's function has returned",
+        where_now(known, named),
         last_words(known, named),
     )
     return Reading(
@@ -175,27 +189,40 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
 
 
 def _not_seen(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown) -> Reading:
-    likely = known.whole and how in (_Shown.LIVES, _Shown.WORKS) and len(named) < len(meeting.waiting)
-    if how is _Shown.LIVES:
-        said: Message = [Does(named, "lived", "lived"), " on and had no overdue call"]
-        sources = tuple(each.place for each in known.logged.alive if each.rank in named)[:2]
+    fewer = len(named) < len(meeting.waiting)
+    likely = fewer and (how is _Shown.STUCK or (known.whole and how in (_Shown.LIVES, _Shown.WORKS)))
+    if how is _Shown.STUCK:
+        said: Message = ["its" if len(named) == 1 else "their", " watchdog thread was stuck before any time-out"]
+        sources = tuple(known.stuck[rank].place for rank in named)[:2]
+    elif how is _Shown.LIVES:
+        said = [Does(named, "lived", "lived"), " on and had no time-out"]
+        alive = [each.place for each in known.logged.alive if each.rank in named]
+        sources = tuple([*alive, *(known.ends[rank].place for rank in named if rank in known.ends)][:2])
     elif how is _Shown.WORKS:
-        said = [Does(named, "tells", "tell"), " of no overdue call"]
+        said = [Does(named, "tells", "tell"), " of no time-out"]
         sources = tuple(known.streams[rank].place for rank in named)[:2]
     else:
         said = [Does(named, "is", "are"), " in no line of the log"]
         sources = ()
     doubt = "" if known.whole else "; the log may not be whole"
+    # Where a peer's end closed the connections, and no time-out was told, the rank without a word is the one that
+    # ended.
     return Reading(
         Strength.NOT_SEEN,
-        Outcome.HANG,
+        Outcome.HANG if known.timed_out else Outcome.CRASHED,
         sentence([Does(named, "is", "are"), " missing in ", _where_others_wait(meeting)], said),
-        NO_CAUSE,
+        NO_CAUSE if known.timed_out else "HD401",
         named,
         Confidence.LIKELY if likely else Confidence.POSSIBLE,
-        why=last_words(known, named),
+        why=joined(
+            "a call of CUDA's or NCCL's of this rank does not return, or holds Python's lock"
+            if how is _Shown.STUCK
+            else "",
+            where_now(known, named),
+            last_words(known, named),
+        ),
         fix=_look_at(named),
-        sure=f"all other members are overdue in the call, these are not{doubt}",
+        sure=f"all other members {'are overdue' if known.timed_out else 'were'} in the call, these are not{doubt}",
         meeting=meeting,
         sources=sources,
     )
@@ -209,18 +236,43 @@ def _failed(known: Known, meeting: Meeting, named: tuple[int, ...]) -> Reading:
     where: Message = [" at ", Place(frame.file, frame.line, frame.function)] if frame is not None else ""
     return Reading(
         Strength.FAILURE,
-        Outcome.HANG,
+        Outcome.HANG if known.timed_out else Outcome.CRASHED,
         sentence([Does(named, "failed", "failed"), f" with {first.error}", where], _waiters(meeting)),
         "HD103" if lives else "HD401",
         named,
         Confidence.LIKELY,
-        why="the exception was raised before the first time-out" + ("; the process lived on" if lives else ""),
+        why=joined(
+            "the exception was raised before the first time-out" if known.timed_out else "",
+            "the process lived on" if lives else "",
+        ),
         fix="mend what raised it; what the other ranks print afterwards follows from it",
         sure="the exception is in the log; that nothing else kept it from the call is not",
         meeting=meeting,
         sides=(side(named, first.error, first.stack),),
         sources=(first.place,),
     )
+
+
+def _ended(known: Known, meeting: Meeting, named: tuple[int, ...]) -> Reading:
+    end = known.ended[named[0]]
+    where = f" on {end.host}" if end.host else ""
+    how: Message = [Does(named, "was", "were"), f" killed by signal {end.signal}{where}"]
+    if end.signal is None:
+        how = [Does(named, "ended", "ended"), f" with status {end.status}{where}"]
+    return Reading(
+        Strength.FAILURE,
+        Outcome.HANG if known.timed_out else Outcome.CRASHED,
+        sentence(how, _waiters(meeting)),
+        "HD402" if end.signal else "HD401",
+        named,
+        Confidence.LIKELY,
+        why="the launcher tells of its end before the first time-out" if known.timed_out else "",
+        fix="look at `dmesg` and the scheduler's log of that host at that time" if end.signal == _SIGKILL
+        else ["look at the output of ", Ranks(named), " before its end" if len(named) == 1 else " before their end"],
+        sure="the end is in the log; who sent the signal is not",
+        meeting=meeting,
+        sources=(end.place,),
+    )  # fmt: skip
 
 
 def _two_ways(known: Known, meeting: Meeting, named: tuple[int, ...], waiting: tuple[int, ...]) -> Reading:
@@ -286,28 +338,34 @@ def _look_at(named: tuple[int, ...]) -> Message:
 
 def behind_without_timeout(known: Known) -> Iterator[Reading]:
     """Reports of torch's own that stand without any time-out: monitored_barrier, torchfrtrace, a desync report."""
-    if known.meetings:
+    if any(meeting.key.numbered for meeting in known.meetings):
         return
-    for report in known.logged.behind:
+    kinds = dict.fromkeys(each.place.kind for each in known.logged.behind)
+    for kind in kinds:
+        # monitored_barrier tells of each rank, and then of all.
+        report = max((each for each in known.logged.behind if each.place.kind == kind), key=lambda r: len(r.ranks))
         named = report.ranks
         failed = [each for each in known.failures if each.rank in named]
-        only_lowest = report.place.kind == "monitored_barrier" and len(named) == 1
+        only_lowest = kind == _BARRIER and len(named) == 1
         why: Message = "without wait_all_ranks it names the lowest missing rank alone" if only_lowest else ""
         call = name_call(report.op or "a call", report.sequence, report.group)
         frame = user_frame(report.stack)
         where: Message = [" at ", Place(frame.file, frame.line, frame.function)] if frame is not None else ""
-        joined_ranks = tuple(sorted(set(report.joined) - set(named)))
+        reached = {each.rank for each in known.logged.barriers if each.rank is not None and kind == _BARRIER}
+        joined_ranks = tuple(sorted({*report.joined, *reached} - set(named)))
+        blamed = len(named) <= len(joined_ranks) or not joined_ranks or bool(failed) or only_lowest
         yield Reading(
             Strength.FAILURE if failed else Strength.BEHIND,
             Outcome.HANG,
             sentence(
-                [Does(named, "has", "have"), f" not come to {call}", where, f" ({report.place.kind})"],
+                [Does(named, "has", "have"), f" not come to {call}", where],
                 [Does(joined_ranks, "waits", "wait"), " in it"] if joined_ranks else "",
                 [Does((failed[0].rank or 0,), "failed", "failed"), f" with {failed[0].error}"] if failed else "",
             ),
             "HD401" if failed else NO_CAUSE,
-            named if len(named) * 2 <= len(named) + max(len(joined_ranks), 1) or not joined_ranks else (),
+            named if blamed else (),
             Confidence.LIKELY,
+            () if blamed else (named, joined_ranks),
             why=joined(why, last_words(known, named)),
             fix=_look_at(named),
             sure=f"{report.place.kind} says so; why they did not come, it does not say",

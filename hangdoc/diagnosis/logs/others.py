@@ -32,7 +32,7 @@ _KILLED = "a lone kill comes from outside: the kernel (out of memory), a schedul
 def all_arrived(known: Known) -> Iterator[Reading]:
     """A call that every member has issued: nobody left the order of its group up to there (HD602)."""
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group):
+        if known.has_messages(meeting.key.group) or not meeting.key.numbered:
             continue
         seen_all = meeting.has_all or (
             not meeting.size and not known.folded and set(meeting.arrived) >= set(known.ranks) and len(known.ranks) > 1
@@ -132,7 +132,7 @@ def messages(known: Known) -> Iterator[Reading]:
 
 def rendezvous(known: Known) -> Iterator[Reading]:
     """Ranks that waited for the rendezvous, or for a communicator's id, in vain."""
-    if known.meetings:
+    if any(meeting.key.numbered for meeting in known.meetings):
         return
     by_kind = {
         kind: [s for s in known.logged.set_ups if s.kind == kind] for kind in ("unique id", "clients", "connect")
@@ -161,16 +161,22 @@ def rendezvous(known: Known) -> Iterator[Reading]:
     if by_kind["clients"]:
         said = max(by_kind["clients"], key=lambda each: each.joined)
         seen = {each.rank for each in by_kind["clients"] if each.rank is not None}
-        gone = tuple(r for r in known.ranks if r not in seen and r not in known.streams) if known.whole else ()
         absent = said.expected - said.joined
+        elsewhere = tuple(sorted({e.rank for e in by_kind["connect"] if e.rank is not None} - seen))
+        told = seen | set(known.streams) | {each.rank for each in known.logged.raised}
+        gone = elsewhere or tuple(r for r in known.ranks if r not in told)
         yield Reading(
             Strength.SET_UP,
             Outcome.HANG,
             sentence(f"{said.joined} of {said.expected} ranks came to the rendezvous, {absent} did not"),
-            "HD301",
+            "HD302" if elsewhere and len(gone) == absent else "HD301",
             gone if len(gone) == absent else (),
             Confidence.LIKELY,
-            why="" if gone else "the log does not say which",
+            why=[Does(gone, "tried", "tried"), f" to connect to {by_kind['connect'][0].target} in vain"]
+            if elsewhere and len(gone) == absent
+            else [Ranks(gone), " alone", " is" if len(gone) == 1 else " are", " in no line of the logs"]
+            if len(gone) == absent
+            else "the log does not say which",
             fix="look at whether these ranks were started, and whether they reach the master's address and port",
             sure="the rendezvous counts them",
             sources=(said.place,),
@@ -226,6 +232,19 @@ def ras(known: Known) -> Iterator[Reading]:
     """Ranks behind by NCCL's own counts. RAS lists the fewer members, whether they are ahead or behind."""
     status = known.job.nccl
     for communicator in status.communicators if status is not None else ():
+        silent = tuple(sorted(each.number for each in communicator.silent))
+        if silent:
+            yield Reading(
+                Strength.BEHIND,
+                Outcome.HANG,
+                sentence([Does(silent, "does", "do"), " not answer NCCL's own service any more"]),
+                NO_CAUSE,
+                silent,
+                Confidence.LIKELY,
+                fix=["look at whether the processes of ", Ranks(silent), " still live, and at `dmesg` of their hosts"],
+                sure="NCCL's service says so; its ranks are those of one communicator",
+            )
+            continue
         for op in dict.fromkeys(each.operation for each in communicator.counts):
             counts = sorted((c for c in communicator.counts if c.operation == op), key=lambda c: c.count)
             if len(counts) < 2:
@@ -263,7 +282,7 @@ def ras(known: Known) -> Iterator[Reading]:
 
 def failures(known: Known) -> Iterator[Reading]:
     """A rank that failed by itself, or that was killed: no call was overdue (HD401, HD402)."""
-    if known.meetings:
+    if any(meeting.key.numbered for meeting in known.meetings):
         return
     own = [each for each in known.failures if each.rank is not None]
     if own:
@@ -308,13 +327,16 @@ def _exception(known: Known, own: list[Raised]) -> Reading:
 
 def _first_ends(known: Known) -> list[tuple[int, Ended]]:
     """The ends that came first, of those that nobody asked for and that are no abort after another's end."""
-    own = [(rank, end) for rank, end in known.ends.items() if not end.asked and (end.signal or end.status)]
+    ends = known.ends.items()
+    own = [(r, end) for r, end in ends if not end.asked and (end.signal or end.status) and r not in known.victims]
     if not own:
         return []
     timed = [end.at for _, end in own if end.at]
     earliest = min(timed, default=0.0)
     first = [(rank, end) for rank, end in own if not end.at or end.at <= earliest]
-    return [each for each in first if each[1].signal != _SIGABRT] or first
+    by_themselves = [each for each in first if each[1].signal != _SIGABRT]
+    # torch aborts every rank of a job that hangs: several aborts tell of none.
+    return by_themselves or (first if len(first) == 1 else [])
 
 
 def _end(known: Known, first: list[tuple[int, Ended]]) -> Reading:
@@ -390,8 +412,8 @@ def facts_only(known: Known) -> Iterator[Reading]:
             fix="give the logs of all ranks, or all lines of this one",
             sources=(call.place,),
         )
-    elif known.logged.raised:
-        first = next((r for r in known.logged.raised if not r.follows), known.logged.raised[0])
+    elif last := [each for each in known.logged.raised if known.is_last(each)]:
+        first = next((each for each in last if not each.follows), last[0])
         frame = user_frame(first.stack)
         where: Message = [" at ", Place(frame.file, frame.line, frame.function)] if frame is not None else ""
         who = (

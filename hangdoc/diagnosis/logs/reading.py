@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 
-from hangdoc.diagnosis.logs.known import DEFAULT, Known, Meeting
+from hangdoc.diagnosis.logs.known import DEFAULT, STORE, Known, Meeting
 from hangdoc.model.diagnosis import Side
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Overdue
 from hangdoc.model.logged import Place as Source
-from hangdoc.model.message import Message, Place
+from hangdoc.model.message import Does, Message, Place, joined
 from hangdoc.model.process import Frame, Stack
 
 _LONG = 8
@@ -28,8 +28,8 @@ class Strength(IntEnum):
     FAILURE = 2
     BEHIND = 3
     CIRCLE = 4
-    NOT_SEEN = 5
-    SET_UP = 6
+    SET_UP = 5
+    NOT_SEEN = 6
     MESSAGE = 7
     ALL_ARRIVED = 8
     ALONE = 9
@@ -62,6 +62,8 @@ class Reading:
 def name_group(group: str) -> str:
     """'default_pg', 'group 9 (mesh_tp)', 'group 7', 'group mesh_dp' where its number is a hash; '' for one that no line
     names."""
+    if group.startswith(STORE):
+        return f"key {group[len(STORE) :]}"
     number, _, about = group.partition("(")
     about = about.rstrip(")")
     if about == "default_pg" or (number == DEFAULT and not about):
@@ -107,6 +109,21 @@ def since(meeting: Meeting) -> str:
     """', since 18:34:12'; '' where the log has no times."""
     at = meeting.since
     return f", since {datetime.fromtimestamp(at, timezone.utc):%H:%M:%S}" if at > 0 else ""
+
+
+def where_now(known: Known, ranks: Iterable[int]) -> Message:
+    """Where a pasted stack shows each of a few ranks: its own line, else the native function."""
+    said: list[Message] = []
+    for rank in list(ranks)[:2]:
+        stack = next((each for each in known.logged.stacks if each.rank == rank and each.main), None)
+        if stack is None or not stack.frames:
+            continue
+        frame = None if stack.native else user_frame(stack.frames)
+        inside: Message = [" in ", stack.frames[0].function]
+        if frame is not None:
+            inside = [" at ", Place(frame.file, frame.line, frame.function)]
+        said.append([f"in {stack.place.file} ", Does((rank,), "is", "are"), inside])
+    return joined(*said)
 
 
 def last_words(known: Known, ranks: Iterable[int]) -> Message:

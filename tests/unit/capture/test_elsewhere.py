@@ -49,7 +49,8 @@ def test_ranks_started_by_hand_in_several_shells(machine: Machine) -> None:
     assert pids(whole_job(own).targets) == ranks
 
 
-def test_two_nodes_on_one_host(machine: Machine) -> None:
+@pytest.mark.parametrize("restarts", [("0", "0"), ("0", "1")], ids=["equal counts", "one has counted a failure"])
+def test_two_nodes_on_one_host(restarts: tuple[str, str], machine: Machine) -> None:
     nodes = [
         machine.torchrun(1, 2, 29500, GROUP_WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", GROUP_RANK=str(node))[1]
         for node in range(2)
@@ -58,6 +59,7 @@ def test_two_nodes_on_one_host(machine: Machine) -> None:
         for rank, pid in ranks.items():
             entry = machine.entries[pid]
             variables = {**entry.variables, "RANK": str(2 * node + rank), "WORLD_SIZE": "4"}
+            variables["TORCHELASTIC_RESTART_COUNT"] = restarts[node]
             machine.entries[pid] = replace(entry, environment=variables)
     first, second = nodes
     own = [target(machine, rank, pid, 4) for rank, pid in first.items()]

@@ -37,3 +37,12 @@ def test_an_abort_while_python_shuts_down_is_told_from_one_in_the_program(leavin
     assert (diagnosis.outcome, diagnosis.culprits) == ("crashed", (1,))
     assert diagnosis.cause is not None
     assert diagnosis.cause.code == cause
+
+
+@pytest.mark.parametrize("number", [9, 15])
+def test_only_signal_9_may_be_of_the_out_of_memory_killer(number: int) -> None:
+    ended = replace(job(*[ProcessExit(90.0, signal=number, oom_kills=2)] * 2), ended=True, exit_status=1)
+    diagnosis = diagnose(ended)
+    assert diagnosis.cause is not None
+    assert (diagnosis.outcome, diagnosis.cause.code) == ("crashed", "HD402")
+    assert ("memory" in f"{diagnosis.why} {diagnosis.fix}") == (number == 9)

@@ -102,6 +102,15 @@ def test_a_verdict_that_no_longer_holds_is_taken_back(parts: tuple[TestListener,
     assert sent.messages == [{"test": 3, "outcome": "moves"}]
 
 
+def test_a_change_in_a_stall_leaves_no_word_for_the_next_report(
+    parts: tuple[TestListener, Watched, Sent, list[str]],
+) -> None:
+    listener, _, sent, said = parts
+    listener._said = ("slow", (), None)
+    listener.on_change(12.0)
+    assert (listener._taken(), sent.messages, said) == ("", [], [])
+
+
 def test_why_the_tests_own_process_has_no_history(parts: tuple[TestListener, Watched, Sent, list[str]]) -> None:
     listener, *_ = parts
     ranks = tuple(

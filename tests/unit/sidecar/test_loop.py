@@ -77,6 +77,9 @@ class Told:
     def on_resume(self, seconds: float) -> None:
         self.heard.append(("resume", round(seconds)))
 
+    def on_change(self, seconds: float) -> None:
+        self.heard.append(("change", round(seconds)))
+
     def on_end(self, snapshot: JobSnapshot) -> None:
         self.heard.append(("end", snapshot.exit_status))
 
@@ -204,6 +207,13 @@ def test_slow_becomes_hang_when_patience_ends(play: Play) -> None:
     assert told.heard == [("stall", 1, 5), ("stall", 1, 10), ("stall", 1, 12)]
 
 
+def test_a_rank_that_seemed_to_work_when_patience_ended_is_soon_looked_at_again(play: Play) -> None:
+    """What was announced holds, a moment later at most."""
+    told = Told("slow", "slow", "slow", "hang")
+    play(told, [MOVING] + [STILL] * 60, give_up_after=12.0)
+    assert told.heard == [("stall", 1, 5), ("stall", 1, 10), ("stall", 1, 12), ("stall", 1, 17)]
+
+
 def test_a_second_stall_is_another_one(play: Play) -> None:
     told = Told("hang")
     play(told, [MOVING, *[STILL] * 7, MOVING, *[STILL] * 7])
@@ -213,7 +223,7 @@ def test_a_second_stall_is_another_one(play: Play) -> None:
 def test_a_rank_that_dies_during_a_stall_gives_a_new_one(play: Play) -> None:
     told = Told("hang")
     play(told, [MOVING, *[STILL] * 7, CHANGED, *[STILL] * 7])
-    assert told.heard == [("stall", 1, 5), ("stall", 2, 5)]
+    assert told.heard == [("stall", 1, 5), ("change", 8), ("stall", 2, 5)]
 
 
 def test_a_job_that_moves_while_we_look_is_not_spoken_of(play: Play) -> None:

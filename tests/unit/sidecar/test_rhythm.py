@@ -73,5 +73,10 @@ def test_one_look_is_taken_when_patience_ends() -> None:
     assert 17 in looks(17.0, 5.0, 60)
 
 
+def test_after_it_looks_begin_anew() -> None:
+    """Not at 65, where a look at 25 s happened to see a rank at work."""
+    assert looks(25.0, 8.0, 130) == [8, 13, 23, 25, 30, 40, 60, 100]
+
+
 def test_no_look_before_patience() -> None:
     assert looks(600.0, 50.0, 50) == []

@@ -180,6 +180,38 @@ def test_ranks_that_the_launcher_has_started_anew_are_told_once_as_they_were(ros
         process.kill()
 
 
+def test_a_rank_that_ended_after_a_restart_is_no_further_one(roster: Roster, tmp_path: Path) -> None:
+    ended_rank(roster, 0)
+    mine = RankTarget(0, os.getpid(), "probe", world_size=2, restart=1, parent=7)
+    roster.update([mine])
+    assert roster.take_ended_round() is not None
+    process = zombie(7)
+    try:
+        note(tmp_path, process.pid, 1, 1)
+        roster.update([mine, RankTarget(1, None, "expected", world_size=2, restart=1)])
+        assert roster.take_ended_round() is None
+        assert sorted(roster.members()) == [0, 1]
+    finally:
+        process.wait(10.0)
+
+
+def test_an_agent_that_counts_no_failure_keeps_its_new_ranks(roster: Roster) -> None:
+    """Rank 1, of agent 8, has failed; agent 7 has started rank 0 anew for it, before agent 8 has its own."""
+    ended_rank(roster, 1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        mine = RankTarget(0, process.pid, "probe", world_size=2, parent=7)
+        roster.update([mine])
+        assert roster.take_ended_round() is None
+        roster.update([mine, RankTarget(1, os.getpid(), "probe", world_size=2, restart=1, parent=8)])
+        assert [member.target.restart for member in roster.members().values()] == [0, 1]
+        ended = roster.take_ended_round()
+        assert ended is not None
+        assert ended.roster is not None
+        assert list(ended.roster.members()) == [1]
+        assert ended.roster.exits()[1].signal == 9
+        process.kill()
+
+
 def test_what_a_rank_said_in_a_stall_is_kept_for_its_end_unless_the_job_moved_since(roster: Roster) -> None:
     journal = Journal("probe", groups=(ProcessGroup("0", (0, 1)),))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:

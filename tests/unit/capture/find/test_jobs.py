@@ -64,7 +64,8 @@ def test_two_torchruns_with_one_script_and_the_run_id_none() -> None:
     assert len(Jobs(machine.table()).below(shell)) == 2
 
 
-def test_agents_of_several_nodes_on_one_machine_are_one_job() -> None:
+@pytest.mark.parametrize("restarts", [("0", "0"), ("0", "1")], ids=["equal counts", "one has counted a failure"])
+def test_agents_of_several_nodes_on_one_machine_are_one_job(restarts: tuple[str, str]) -> None:
     machine = Machine()
     common = {"WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     agents = [machine.add(1, "pt_elastic") for _ in range(2)]
@@ -77,6 +78,7 @@ def test_agents_of_several_nodes_on_one_machine_are_one_job() -> None:
             MASTER_ADDR="localhost",
             MASTER_PORT="29500",
             TORCHELASTIC_RUN_ID="a",
+            TORCHELASTIC_RESTART_COUNT=restarts[node],
             **common,
         )
         for node in range(2)

@@ -106,6 +106,25 @@ def test_only_the_latest_restart_counts(tree: Tree) -> None:
     assert {target.restart for target in found} == {1}
 
 
+def test_each_agent_counts_its_own_restarts(tree: Tree) -> None:
+    """A rank of the second agent has failed: both start their ranks anew, and the first counts nothing."""
+    tree.add(5, 1, python=False)
+    for agent, restart in ((0, "0"), (1, "1")):
+        tree.add(10 + agent, 5)
+        for local in range(2):
+            rank = 2 * agent + local
+            node = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}
+            job = {"WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": restart}
+            tree.add(20 + rank, 10 + agent, RANK=str(rank), **node, **job)
+    found = find_ranks(5)
+    assert pids(found) == {0: 20, 1: 21, 2: 22, 3: 23}
+    assert {target.rank: target.restart for target in found} == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert [target.parent for target in found] == [10, 10, 11, 11]
+    del tree.processes[21], tree.processes[22]
+    gone = {target.rank: (target.pid, target.local_rank, target.restart) for target in find_ranks(5)}
+    assert gone == {0: (20, 0, 0), 1: (None, 1, 0), 2: (None, 0, 1), 3: (23, 1, 1)}
+
+
 def test_expected_and_never_seen(tree: Tree) -> None:
     torchrun(tree, 2, world=4)
     found = find_ranks(10)

@@ -66,6 +66,8 @@ def barrier(number: int, *, completed: bool = False, stack: int = 0) -> Call:
         (ProcessExit(1.0, status=0), "exited with status 0"),
         (ProcessExit(1.0, status=1, exception="ValueError"), "ended with ValueError"),
         (ProcessExit(1.0, signal=9), "killed by signal 9"),
+        (ProcessExit(1.0, signal=9, exception="ValueError", oom_kills=2), "killed by signal 9"),
+        (ProcessExit(1.0, signal=15, exception="ValueError", oom_kills=2), "ended with ValueError"),
         (ProcessExit(1.0), "ended, status unknown"),
     ],
 )
