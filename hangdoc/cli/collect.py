@@ -142,7 +142,7 @@ def _said(found: JobSnapshot, output: Path, size: int) -> str:
     from hangdoc.model.wording import harmless
 
     left = len(found.unavailable)
-    missing = f"; {left} thing{'s' if left != 1 else ''} could not be read, as it says" if left else ""
+    missing = f", and {left} note{'s' if left != 1 else ''} on what is missing" if left else ""
     command = f"hangdoc diagnose {shlex.quote(str(output))}"
     return harmless(f"{output} ({_size(size)}) holds {in_words(found)}{missing}. Next: {command}")
 

@@ -35,8 +35,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "diagnose": (
         ("hangdoc diagnose .hangdoc/latest", "the latest run under watch"),
         ("hangdoc diagnose stall-1.hangdoc -v", "all evidence, every stack"),
-        ("hangdoc diagnose train.log", "a dead job's log; - reads standard input"),
-        ("hangdoc diagnose logs/ stacks.txt", "torchrun's --log-dir, and a pasted py-spy dump"),
+        ("hangdoc diagnose train.log", "a dead job's log; -: stdin"),
+        ("hangdoc diagnose logs/ stacks.txt", "with a py-spy dump"),
         ("hangdoc diagnose dumps/ --report hang.html", "flight-recorder dumps"),
         ("hangdoc diagnose node0.hangdoc node1.hangdoc", "one job on two hosts"),
         ("hangdoc diagnose job.hangdoc", "what hangdoc collect wrote"),

@@ -225,6 +225,8 @@ def _distinct(overdue: list[Overdue]) -> list[Overdue]:
     ranked = {(c.group, c.member): c.rank for c in overdue if c.rank is not None and c.group}
     told = {(c.member, c.sequence, c.op) for c in overdue if c.rank is not None}
     kept: dict[tuple[object, ...], Overdue] = {}
+    groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    """Key without the group → the groups in which it was told."""
     for telling in overdue:
         rank = telling.rank if telling.rank is not None else ranked.get((telling.group, telling.member))
         if rank is None and (telling.member, telling.sequence, telling.op) in told:
@@ -232,15 +234,18 @@ def _distinct(overdue: list[Overdue]) -> list[Overdue]:
         call = replace(telling, rank=rank)
         who = (call.place.file, call.member) if call.rank is None else call.rank
         key = (who, call.sequence, call.op, call.numel_in)
-        alike = [each for each in kept if each[:-1] == key]
-        before = next((each for each in alike if each[-1] == call.group or "" in (each[-1], call.group)), None)
+        own = groups[key]
+        before = next((group for group in own if group == call.group or "" in (group, call.group)), None)
         if before is None:
+            own.append(call.group)
             kept[(*key, call.group)] = call
             continue
-        first = kept.pop(before)
-        kept[(*key, first.group or call.group)] = replace(
+        first = kept.pop((*key, before))
+        group = first.group or call.group
+        own[own.index(before)] = group
+        kept[(*key, group)] = replace(
             first,
-            group=first.group or call.group,
+            group=group,
             member=first.member if first.member >= 0 else call.member,
             stack=first.stack or call.stack,
             ran_ms=first.ran_ms or call.ran_ms,
