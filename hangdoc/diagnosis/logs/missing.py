@@ -181,7 +181,7 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
         named,
         Confidence.CERTAIN if how is _Shown.COUNTED else Confidence.LIKELY,
         why=why,
-        fix=_look_at(named),
+        fix=_look_at(known, named),
         sure=sure,
         meeting=meeting,
         sources=(*sources, *(each.place for each in reports))[:4],
@@ -221,7 +221,7 @@ def _not_seen(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Show
             where_now(known, named),
             last_words(known, named),
         ),
-        fix=_look_at(named),
+        fix=_look_at(known, named),
         sure=f"all other members {'are overdue' if known.timed_out else 'were'} in the call, these are not{doubt}",
         meeting=meeting,
         sources=sources,
@@ -331,9 +331,10 @@ def _circle(known: Known, circle: frozenset[int]) -> Reading:
     )
 
 
-def _look_at(named: tuple[int, ...]) -> Message:
-    return ["look at what ", Ranks(named), " did before the call: their own output" if len(named) > 1
-            else " did before the call: its own output", ", its stack if it still lives (`py-spy dump`)"]  # fmt: skip
+def _look_at(known: Known, named: tuple[int, ...]) -> Message:
+    own = "its" if len(named) == 1 else "their"
+    alive = "" if known.logged.ends else f", {own} stack if it still lives (`py-spy dump`)"
+    return ["look at what ", Ranks(named), f" did before the call: {own} own output{alive}"]
 
 
 def behind_without_timeout(known: Known) -> Iterator[Reading]:
@@ -367,7 +368,7 @@ def behind_without_timeout(known: Known) -> Iterator[Reading]:
             Confidence.LIKELY,
             () if blamed else (named, joined_ranks),
             why=joined(why, last_words(known, named)),
-            fix=_look_at(named),
+            fix=_look_at(known, named),
             sure=f"{report.place.kind} says so; why they did not come, it does not say",
             sources=(report.place, *(each.place for each in failed[:1])),
         )

@@ -26,6 +26,7 @@ from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
 from hangdoc.model.wording import name_ranks
 
 _SIGKILL, _SIGABRT = 9, 6
+_MAY_HAVE_WAITED = "without its own output it may as well have given up a wait for another rank"
 _KILLED = "a lone kill comes from outside: the kernel (out of memory), a scheduler, a person"
 
 
@@ -344,6 +345,8 @@ def _end(known: Known, first: list[tuple[int, Ended]]) -> Reading:
     end = first[0][1]
     how = f"by signal {end.signal}" if end.signal else f"with status {end.status}"
     killed = end.signal is not None
+    told = {each.rank for each in known.logged.raised} | set(known.streams)
+    silent = not killed and not told & set(ranks)
     others = tuple(sorted(rank for rank, each in known.ends.items() if each.asked))
     return Reading(
         Strength.ENDED,
@@ -354,8 +357,8 @@ def _end(known: Known, first: list[tuple[int, Ended]]) -> Reading:
         ),
         "HD402" if killed else "HD401",
         ranks,
-        Confidence.LIKELY,
-        why=_KILLED if end.signal == _SIGKILL else "",
+        Confidence.POSSIBLE if silent else Confidence.LIKELY,
+        why=_KILLED if end.signal == _SIGKILL else _MAY_HAVE_WAITED if silent else "",
         fix="look at `dmesg` and the scheduler's log of that host at that time" if end.signal == _SIGKILL
         else ["look at the output of ", Ranks(ranks), " before its end" if len(ranks) == 1 else " before their end"],
         sure="the launcher's own times, to a second" + ("; they ended in the same one" if len(ranks) > 1 else ""),
