@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
     from hangdoc.capture.asking import HostsRequest
+    from hangdoc.capture.request import CaptureOptions
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
     from hangdoc.model.summary import JobSummary
@@ -113,20 +115,72 @@ def load(
     source: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobSnapshot:
-    """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
-    flight-recorder dumps. With ``others``, the job that the snapshots of several hosts show together.
+    """The job saved at ``path``: a snapshot file, a run directory (its latest stall), a directory of flight-recorder
+    dumps, a log, pasted stacks, or a directory of logs. With ``others``, the job that all of them show together.
 
-    Dumps name the files of the program: ``source`` is a folder with a copy of them, where they are not in their places.
-    ``progress`` is called with how many dumps of how many have been read.
+    Dumps and logs name the files of the program: ``source`` is a folder with a copy of them, where they are not in
+    their places. ``progress`` is called with how many dumps, or bytes of logs, of how many have been read.
 
     Raises ``CannotLook`` where there is nothing to read or two hosts show different jobs, ``BadSnapshot`` for a file
     that is no snapshot.
     """
-    from hangdoc.capture.load import open_hosts, open_saved
+    from hangdoc.capture.load import open_saved, open_together
 
+    copy = Path(source) if source is not None else None
     if others:
-        return open_hosts([Path(each) for each in (path, *others)])
-    return open_saved(Path(path), Path(source) if source is not None else None, progress)
+        return open_together([Path(each) for each in (path, *others)], copy, progress)
+    return open_saved(Path(path), copy, progress)
+
+
+def collect(
+    *paths: str | os.PathLike[str],
+    pid: int | None = None,
+    request: HostsRequest | None = None,
+    options: CaptureOptions | None = None,
+    output: str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> JobSnapshot:
+    """What is left of a job as one snapshot: what ``load`` reads at ``paths``, and the processes of the job that
+    ``pid`` belongs to; without both and without ``request``, the only job that runs here.
+
+    ``request``: hosts on which the same is collected; its options name the paths there. ``output``: a file to be
+    written, which does not count as one of a folder's. ``source`` and ``progress``: as for ``load``. Raises as it does.
+    """
+    from hangdoc.capture import attach, collect
+
+    variables: dict[str, str] = {}
+    look: Callable[[], JobSnapshot] | None = None
+    if pid is not None:
+        table, job = attach.find_job(pid)
+        look = partial(attach.capture_found, table, job, options)
+        variables = attach.variables_elsewhere(job) if request is not None else {}
+    elif not paths and request is None:
+        look = partial(attach.attach_by_key, {}, options)
+    local = collect.Local(
+        [Path(path) for path in paths],
+        look,
+        Path(output) if output is not None else None,
+        Path(source) if source is not None else None,
+        no_source=options is not None and options.no_source,
+    )
+    if request is None:
+        return collect.collect_here(local, progress)
+    request = replace(request, variables={**variables, **request.variables})
+    return collect.collect_hosts(request, local, progress)
+
+
+def save(job: JobSnapshot, path: str | os.PathLike[str]) -> int:
+    """Write ``job`` to a file that ``load`` reads, whole or not at all; its size in bytes.
+
+    Jobs beside it are left out, with a note, where the file could not be read otherwise. Raises ``HangdocError`` where
+    the disk refuses, or the job alone is too large.
+    """
+    from hangdoc.model.codec import readable_bytes, write_atomically
+
+    data = readable_bytes(job)
+    write_atomically(Path(path), data, mode=0o600)
+    return len(data)
 
 
 def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:

@@ -12,7 +12,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from hangdoc.errors import HangdocError, UsageError
 from hangdoc.model.wording import harmless, name_ranks
@@ -84,6 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         default=_is_on("HANGDOC_NO_SOURCE"),
         help="read no source code of the job",
     )
+    # Three of collect.
+    parser.add_argument("--path", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--seen", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--only-paths", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--relay", metavar="TOKEN", help=argparse.SUPPRESS)  # of attach, where it asks many hosts
     return parser
 
@@ -101,6 +107,11 @@ def _is_on(variable: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     if options.pid is not None and options.job is not None:
         raise UsageError("a pid and --job name the job twice", "Give one of them.")
+    if options.path and "SUDO_UID" in os.environ:
+        raise UsageError(
+            "hangdoc reads no folders that somebody names under sudo",
+            "Whoever may only capture as root must not come to read files as root: collect them as their owner.",
+        )
     if sys.stdout is None or os.isatty(1):
         raise UsageError(
             "a snapshot is no text for a terminal",
@@ -108,20 +119,35 @@ def _run(options: argparse.Namespace) -> int:
         )
     with _OwnStdout() as output:
         from hangdoc.capture.attach import attach_by_key, capture_found, find_job
+        from hangdoc.capture.collect import Local, mark_of, packed, parts_here
         from hangdoc.capture.find.job_key import parse_key
         from hangdoc.capture.request import CaptureOptions
         from hangdoc.model.encode import snapshot_to_bytes
+        from hangdoc.model.masked import masked
 
         chosen = CaptureOptions(
-            inject=options.inject, ask_dumps=options.ask_dumps, native=True, no_source=options.no_source
+            inject=options.inject,
+            ask_dumps=options.ask_dumps,
+            native=True,
+            no_source=options.no_source,
+            paths=tuple(os.fsdecode(unquote_to_bytes(path)) for path in options.path),
+            seen=tuple(options.seen),
+            live=not options.only_paths,
         )
         taken: list[JobSnapshot] = []
         variables = parse_key(options.job) if options.job is not None else {}
 
-        def own() -> bytes:
+        def live() -> JobSnapshot:
             found = capture_found(*find_job(options.pid), chosen) if options.pid else attach_by_key(variables, chosen)
             taken.append(found)
-            return snapshot_to_bytes(found)
+            return found
+
+        def own() -> bytes:
+            if not chosen.paths:
+                return snapshot_to_bytes(live())
+            paths = [path for path in map(Path, chosen.paths) if mark_of(path) not in chosen.seen]
+            local = Local(paths, live if chosen.live else None, no_source=chosen.no_source)
+            return snapshot_to_bytes(masked(packed(parts_here(local))))
 
         if options.relay is None:
             with working("looking twice at the job"):

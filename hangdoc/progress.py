@@ -12,6 +12,8 @@ from contextlib import contextmanager
 _PATIENCE = 1.0
 """Seconds before the line shows: what is done sooner needs none."""
 _REDRAW = 0.25
+_BYTES = 1 << 20
+"""A count from here on is one of bytes: nobody has so many files."""
 
 
 class Line:
@@ -20,11 +22,14 @@ class Line:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def count(self, doing: str, what: str) -> Callable[[int, int], None]:
-        """What puts 'reading dumps: 1,200 of 4,096 files' into the line."""
+    def reading(self) -> Callable[[int, int], None]:
+        """What puts 'reading: 1,200 of 4,096 files', or of large numbers 'reading: 210 of 1,000 MB', into the line."""
 
         def show(done: int, count: int) -> None:
-            self.text = f"{doing}: {done:,} of {count:,} {what}"
+            if count >= _BYTES:
+                self.text = f"reading: {done >> 20:,} of {count >> 20:,} MB"
+            else:
+                self.text = f"reading: {done:,} of {count:,} files"
 
         return show
 

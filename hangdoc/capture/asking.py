@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from hangdoc.capture.find.job_key import format_key
 from hangdoc.capture.request import CaptureOptions
@@ -84,6 +86,11 @@ def _arguments(request: HostsRequest) -> list[str]:
         words.append("--ask-dumps")
     if request.options.no_source:
         words.append("--no-source")
+    # No shell on the way changes a percent-encoded path.
+    words += [word for path in request.options.paths for word in ("--path", quote(os.fsencode(path)))]
+    words += [word for mark in request.options.seen for word in ("--seen", mark)]
+    if not request.options.live:
+        words.append("--only-paths")
     return words
 
 

@@ -38,6 +38,7 @@ from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.journal import Journal
+from hangdoc.model.logged import Logged
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
@@ -125,6 +126,7 @@ class _Seen:
     """By rank: of ranks that gave no journal, what their own dumps say."""
     shared_log: LogTail | None
     tracebacks: tuple[Traceback, ...]
+    logged: Logged | None
     compiled: Mapping[int, ran_code.Compiled]
     """By pid."""
 
@@ -180,6 +182,7 @@ class _Capture:
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
             written=written,
             tracebacks=seen.tracebacks,
+            logged=seen.logged,
             store=self._store(seen),
             nccl=seen.nccl,
             sources=texts,
@@ -236,13 +239,15 @@ class _Capture:
         code: dict[int, _Code] = self.notes.result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self.notes.result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
-        tracing = Task(self.outputs.tracebacks)
+        tracing = Task(lambda: (self.outputs.tracebacks(), self.outputs.logged()))
         shared = self.notes.result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
-        traces = self.notes.result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ())
+        traces, logged = self.notes.result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ((), None))
         files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()})
         compiled = {pid: found for pid, (_, found) in code.items()}
         nccl = self.notes.result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, shared, traces, compiled)
+        return _Seen(
+            (first, second), taken, network, details, tails, files, nccl, dumped, shared, traces, logged, compiled
+        )
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""

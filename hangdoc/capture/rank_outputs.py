@@ -7,13 +7,20 @@ Example: `torchrun … > job.log` gives all ranks, and torchrun itself, one file
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.logs.carried import ReadFile
+from hangdoc.capture.logs.facts import facts_of
+from hangdoc.capture.logs.lines import lines_of
 from hangdoc.capture.read import logs
 from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.written import Output
 from hangdoc.capture.safe.text import clean
+from hangdoc.model.logged import LogFile as ToldFile
+from hangdoc.model.logged import Logged
 from hangdoc.model.snapshot import LogTail, Traceback
 from hangdoc.model.tracebacks import tracebacks_in
 
@@ -64,6 +71,16 @@ class RankOutputs:
     def tracebacks(self) -> tuple[Traceback, ...]:
         """What the outputs tell of exceptions, with the lines that they went through."""
         return tuple(each for _, rank, lines in self.ends() for each in tracebacks_in(lines, rank))[-_MOST_TRACEBACKS:]
+
+    def logged(self) -> Logged | None:
+        """What torch's watchdog and debug modes say in the ends of all files; None where they say nothing."""
+        texts = []
+        for path, rank, ended in self.ends():
+            lines = lines_of(path, enumerate((line.encode("utf-8", "replace") for line in ended), 1))
+            known = [replace(line, rank=rank) if line.rank is None else line for line in lines]
+            texts.append(ReadFile(ToldFile(path, "text", len(ended), 0), known))
+        found, _ = facts_of(texts, time.gmtime().tm_year)
+        return found if found.overdue or found.progress or found.behind or found.calls or found.barriers else None
 
     def _of_launcher(self, target: RankTarget) -> tuple[LogFile, ...]:
         return logs.log_files(self.launcher) if self.launcher is not None and self.launcher != target.pid else ()

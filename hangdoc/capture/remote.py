@@ -36,17 +36,27 @@ def snapshot_of_hosts(request: HostsRequest, here: Callable[[], JobSnapshot] | N
 
     Takes as long as the slowest host, or its deadline. Raises ``CannotLook`` where no host shows anything.
     """
+    parts, said = parts_of_hosts(request, here)
+    if not parts:
+        raise CannotLook(said[0].why if len(said) == 1 else f"no host answered; {said[0].why}", said[0].remedy)
+    return with_notes(joined(parts, named=here is not None), said)
+
+
+def parts_of_hosts(
+    request: HostsRequest, here: Callable[[], JobSnapshot] | None = None
+) -> tuple[list[Part], list[Unavailable]]:
+    """(what this host, if ``here`` is given, and each host shows; notes on those that show nothing)."""
     answers = _Asked(request)
     own = [Part(host_name(), here())] if here is not None else []
     found = answers.all()
     parts = [*own, *(answer for answer in found if isinstance(answer, Part))]
-    said = _folded([answer for answer in found if not isinstance(answer, Part)])
-    if not parts:
-        raise CannotLook(said[0].why if len(said) == 1 else f"no host answered; {said[0].why}", said[0].remedy)
-    if here is None:
-        parts = _most_common_first(parts)
-    kept, foreign, others = fitting(parts)
-    said += [
+    return parts, _folded([answer for answer in found if not isinstance(answer, Part)])
+
+
+def joined(parts: Sequence[Part], *, named: bool) -> JobSnapshot:
+    """The job that the parts show together. ``named``: the first one is of the job; else it is that of most parts."""
+    kept, foreign, others = fitting(parts if named else _most_common_first(parts))
+    said = [
         Unavailable(HOSTS, f"{found.part.origin} shows another job and is left out: {found.why}") for found in foreign
     ]
     return with_notes(merge([part.snapshot for part in kept]), [*said, *others])

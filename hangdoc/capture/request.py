@@ -27,6 +27,12 @@ class CaptureOptions:
     """Have the recorders of ranks without a probe write their dumps, where the user has set up pipes for that."""
     native: bool = False
     """Ask pystack for native frames where nothing else shows what a rank waits for (``native``)."""
+    paths: tuple[str, ...] = ()
+    """What `hangdoc collect` reads beside the job: files, and folders of dumps and logs."""
+    seen: tuple[str, ...] = ()
+    """The marks (``collect.mark_of``) of paths that it has read already, on another host."""
+    live: bool = True
+    """False: only ``paths`` are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ COMMANDS = {
     "watch": "Run a job and say which rank hangs it, where and why.",
     "attach": "Diagnose a job that is frozen now.",
     "capture": "Write what this host shows of a job, for another host.",
+    "collect": "Put what is left of a job into one file, to carry it off.",
     "diagnose": "Diagnose a saved snapshot, or flight-recorder dumps.",
     "stats": "Say who comes late to a job's collectives.",
     "explain": "Explain a cause and how to fix it.",
@@ -119,11 +120,11 @@ class _FileOptions(dict[str, Any]):
             return
         except OSError:  # the working directory was deleted
             return
-        kept = config.NOT_BY_ATTACH if self._command == "attach" else frozenset()
+        kept = config.NOT_BY_ATTACH if self._command in ("attach", "collect") else frozenset()
         unused = [name.replace("_", "-") for name in found if name in kept - config.ONLY_BY_WATCH]
         if unused:
             names = ", ".join(unused)
-            self._lines.append(f"attach takes {names} from its command line alone, not from pyproject.toml")
+            self._lines.append(f"{self._command} takes {names} from its command line alone, not from pyproject.toml")
         self.update({name: value for name, value in found.items() if name not in kept})
 
     def settle(self) -> None:

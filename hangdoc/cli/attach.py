@@ -9,8 +9,27 @@ from typing import Annotated
 import typer
 
 from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
-from hangdoc.cli.host_options import HostOptions, check, request_of
-from hangdoc.cli.options import Color, Duration, Verbose
+from hangdoc.cli.host_options import (
+    AskDumps,
+    Container,
+    DebugImage,
+    FanOut,
+    HostOptions,
+    Hosts,
+    HostTimeout,
+    Inject,
+    Job,
+    Kubectl,
+    Namespace,
+    NoSource,
+    RemoteHangdoc,
+    Rsh,
+    Selector,
+    Slurm,
+    check,
+    request_of,
+)  # fmt: skip
+from hangdoc.cli.options import Color, Verbose
 from hangdoc.config import environment_variable
 from hangdoc.errors import HangdocError
 from hangdoc.progress import working
@@ -44,95 +63,21 @@ def attach(
             envvar=environment_variable("save"),
         ),
     ] = None,
-    inject: Annotated[
-        bool,
-        typer.Option(
-            "--inject",
-            help="Also fetch the call history from inside the waiting ranks, with gdb. Holds each for half a second;"
-            " skipped where it could do harm.",
-            envvar=environment_variable("inject"),
-        ),
-    ] = False,
-    ask_dumps: Annotated[
-        bool,
-        typer.Option(
-            "--ask-dumps",
-            help="Also have PyTorch write the dumps of its flight recorders anew, over the pipes that"
-            " TORCH_NCCL_DEBUG_INFO_PIPE_FILE has set up, and read them.",
-            envvar=environment_variable("ask_dumps"),
-        ),
-    ] = False,
-    no_source: Annotated[
-        bool,
-        typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
-    ] = False,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES", help="Also look at these hosts, over ssh: node0,node1 or, with ClusterShell, node[0-63]."
-        ),
-    ] = None,
-    rsh: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CMD",
-            help="How to run a command on a host of --hosts instead of ssh: 'CMD {host}'.",
-            envvar=environment_variable("rsh"),
-        ),
-    ] = None,
-    slurm: Annotated[
-        str | None,
-        typer.Option(metavar="JOBID[.STEP]", help="Look at all nodes of this Slurm job, by srun --overlap."),
-    ] = None,
-    kubectl: Annotated[
-        bool, typer.Option("--kubectl", help="Look at all running pods that --selector names, by kubectl exec.")
-    ] = False,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Of the pods.")] = None,
-    selector: Annotated[str | None, typer.Option("--selector", "-l", help="The labels of the pods.")] = None,
-    container: Annotated[
-        str | None, typer.Option("--container", "-c", help="Of each pod, if not its default container.")
-    ] = None,
-    debug_image: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IMAGE",
-            help="Run hangdoc in an ephemeral container of this image beside --container, by kubectl debug.",
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=VALUE,...",
-            help="Which job on the hosts, by its ranks' environment. With PID: as its ranks have it.",
-        ),
-    ] = None,
-    remote_hangdoc: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CMD",
-            help="How hangdoc is started on the hosts. Default: as here, in pods by its name.",
-            envvar=environment_variable("remote_hangdoc"),
-        ),
-    ] = None,
-    host_timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="DURATION",
-            parser=Duration(1.0),
-            show_default="30s",
-            help="How long each host may take to answer.",
-            envvar=environment_variable("host_timeout"),
-        ),
-    ] = 30.0,
-    fan_out: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="How many hosts are asked from here. Where there are more, each of N asks some of the others.",
-            envvar=environment_variable("fan_out"),
-        ),
-    ] = 64,
+    inject: Inject = False,
+    ask_dumps: AskDumps = False,
+    no_source: NoSource = False,
+    hosts: Hosts = None,
+    rsh: Rsh = None,
+    slurm: Slurm = None,
+    kubectl: Kubectl = False,
+    namespace: Namespace = None,
+    selector: Selector = None,
+    container: Container = None,
+    debug_image: DebugImage = None,
+    job: Job = None,
+    remote_hangdoc: RemoteHangdoc = None,
+    host_timeout: HostTimeout = 30.0,
+    fan_out: FanOut = 64,
     color: Color = "auto",
     verbose: Verbose = False,
 ) -> None:
@@ -163,13 +108,15 @@ def attach(
         _list()
         return
     from hangdoc import api
+    from hangdoc.capture.request import CaptureOptions
     from hangdoc.model.codec import dump_snapshot
     from hangdoc.report import check_suffix
 
     for file in report or ():
         check_suffix(file)
     if asked.given:
-        request = request_of(asked, inject=inject, ask_dumps=ask_dumps, no_source=no_source)
+        what = CaptureOptions(inject=inject, ask_dumps=ask_dumps, native=True, no_source=no_source)
+        request = request_of(asked, what)
         with working("looking at the hosts of the job"):
             snapshot = api.snapshot_of_hosts(request, pid)
     else:

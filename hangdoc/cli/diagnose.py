@@ -1,4 +1,4 @@
-"""``hangdoc diagnose PATH…``: the verdict on a saved job."""
+"""``hangdoc diagnose PATH…``: the verdict on a saved job, or on what is left of a dead one."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def diagnose(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Copy of the program's files, for dumps of a job that had them elsewhere.",
+            help="Copy of the program's files, for dumps and logs of a job that had them elsewhere.",
             envvar=environment_variable("source"),
         ),
     ] = None,
     color: Color = "auto",
     verbose: Verbose = False,
 ) -> None:
-    """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
+    """Diagnose a dead job by its logs, pasted stacks or flight-recorder dumps; or a snapshot or run directory.
 
-    Several paths are taken as the hosts of one job and joined to one verdict. Of several jobs in one folder of dumps
-    each is diagnosed, the worst first.
+    What a file is, hangdoc sees by what stands in it. Several paths are taken as one job and joined to one verdict. Of
+    several jobs in one folder of dumps each is diagnosed, the worst first.
 
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look; of several jobs the worst's.
     """
@@ -58,7 +58,7 @@ def diagnose(
     if source is not None and not source.is_dir():
         raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
     with without_collector(), working("reading") as line:
-        job = api.load(*paths, source=source, progress=line.count("reading dumps", "files"))
+        job = api.load(*paths, source=source, progress=line.reading())
         line.text = "diagnosing"
         diagnosis = api.diagnose(job)
     # Of several jobs in one folder, a page shows the one that is worst.

@@ -21,11 +21,14 @@ def print_diagnosis(
     """Print the diagnosis, or only its document, write the reports, and tell GitHub Actions where it runs."""
     from hangdoc.announce import say
     from hangdoc.report import document, github, terminal, write
+    from hangdoc.report.log_lines import log_lines_for
 
     if json:
         text = document.render(diagnosis)
     else:
         text = terminal.render_for(sys.stdout, diagnosis, color=color, verbose=verbose)
+        if verbose:
+            text += github.inert(log_lines_for(sys.stdout, job, color=color), None)
     # Not click's: that takes the colors out of what is no terminal, also where they were asked for.
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -25,11 +25,21 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("hangdoc attach --slurm 12345", ""),
         ("hangdoc attach --kubectl -n training -l job-name=llama", ""),
     ),
+    "collect": (
+        ("hangdoc collect logs/ -o job.hangdoc", "a dead job's logs and dumps"),
+        ("hangdoc collect logs/ dumps/ -o job.hangdoc", ""),
+        ("hangdoc collect --pid 4711 -o job.hangdoc", "a job that still runs"),
+        ("hangdoc collect /tmp/dumps --hosts node0,node1 -o job.hangdoc", "of each host"),
+        ("hangdoc collect logs/ --slurm 12345 -o job.hangdoc", "and all live ranks"),
+    ),
     "diagnose": (
         ("hangdoc diagnose .hangdoc/latest", "the latest run under watch"),
         ("hangdoc diagnose stall-1.hangdoc -v", "all evidence, every stack"),
+        ("hangdoc diagnose train.log", "a dead job's log; -: stdin"),
+        ("hangdoc diagnose logs/ stacks.txt", "with a py-spy dump"),
         ("hangdoc diagnose dumps/ --report hang.html", "flight-recorder dumps"),
         ("hangdoc diagnose node0.hangdoc node1.hangdoc", "one job on two hosts"),
+        ("hangdoc diagnose job.hangdoc", "what hangdoc collect wrote"),
     ),
     "stats": (
         ("hangdoc stats .hangdoc/latest", "the latest run under watch"),

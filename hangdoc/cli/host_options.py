@@ -1,16 +1,112 @@
-"""Which hosts `hangdoc attach` asks, from its options."""
+"""Which hosts `hangdoc attach` and `hangdoc collect` ask, from their options."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from hangdoc.cli.options import Duration
+from hangdoc.config import environment_variable
 from hangdoc.errors import UsageError
 
 if TYPE_CHECKING:
     from hangdoc.capture.asking import HostsRequest
+    from hangdoc.capture.request import CaptureOptions
+
+
+Inject = Annotated[
+    bool,
+    typer.Option(
+        "--inject",
+        help="Also fetch the call history from inside the waiting ranks, with gdb. Holds each for half a second;"
+        " skipped where it could do harm.",
+        envvar=environment_variable("inject"),
+    ),
+]
+AskDumps = Annotated[
+    bool,
+    typer.Option(
+        "--ask-dumps",
+        help="Also have PyTorch write the dumps of its flight recorders anew, over the pipes that"
+        " TORCH_NCCL_DEBUG_INFO_PIPE_FILE has set up, and read them.",
+        envvar=environment_variable("ask_dumps"),
+    ),
+]
+NoSource = Annotated[
+    bool,
+    typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
+]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES", help="Also look at these hosts, over ssh: node0,node1 or, with ClusterShell, node[0-63]."
+    ),
+]
+Rsh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="How to run a command on a host of --hosts instead of ssh: 'CMD {host}'.",
+        envvar=environment_variable("rsh"),
+    ),
+]
+Slurm = Annotated[
+    str | None,
+    typer.Option(metavar="JOBID[.STEP]", help="Look at all nodes of this Slurm job, by srun --overlap."),
+]
+Kubectl = Annotated[
+    bool, typer.Option("--kubectl", help="Look at all running pods that --selector names, by kubectl exec.")
+]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Of the pods.")]
+Selector = Annotated[str | None, typer.Option("--selector", "-l", help="The labels of the pods.")]
+Container = Annotated[str | None, typer.Option("--container", "-c", help="Of each pod, if not its default container.")]
+DebugImage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMAGE",
+        help="Run hangdoc in an ephemeral container of this image beside --container, by kubectl debug.",
+    ),
+]
+Job = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="Which job on the hosts, by its ranks' environment. With PID: as its ranks have it.",
+    ),
+]
+RemoteHangdoc = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="How hangdoc is started on the hosts. Default: as here, in pods by its name.",
+        envvar=environment_variable("remote_hangdoc"),
+    ),
+]
+HostTimeout = Annotated[
+    float,
+    typer.Option(
+        metavar="DURATION",
+        parser=Duration(1.0),
+        show_default=False,
+        help="How long each host may take to answer: 30s, of collect 5m.",
+        envvar=environment_variable("host_timeout"),
+    ),
+]
+FanOut = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="How many hosts are asked from here. Where there are more, each of N asks some of the others.",
+        envvar=environment_variable("fan_out"),
+    ),
+]
+_CONNECT_SECONDS = 30.0
+"""That ssh may take to reach a host, however long its answer may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +156,11 @@ def check(options: HostOptions) -> None:
         raise UsageError(f"{name} needs hosts to ask", "Add --hosts, --slurm or --kubectl.")
 
 
-def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source: bool) -> HostsRequest:
-    """The request. Asks Slurm or Kubernetes for the hosts. Raises ``UsageError`` and ``CannotLook``."""
+def request_of(options: HostOptions, what: CaptureOptions) -> HostsRequest:
+    """The request for ``what``. Asks Slurm or Kubernetes for the hosts. Raises ``UsageError`` and ``CannotLook``."""
     from hangdoc.capture import transports
     from hangdoc.capture.asking import HostsRequest
     from hangdoc.capture.find.job_key import parse_key
-    from hangdoc.capture.request import CaptureOptions
 
     variables: Mapping[str, str] = parse_key(options.job) if options.job is not None else {}
     if options.slurm is not None:
@@ -76,7 +171,8 @@ def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source
         )
     else:
         names = tuple(transports.host_names(options.hosts or ""))
-        how = transports.rsh(options.rsh) if options.rsh is not None else transports.ssh(options.seconds)
+        connect = min(options.seconds, _CONNECT_SECONDS)
+        how = transports.rsh(options.rsh) if options.rsh is not None else transports.ssh(connect)
         nodes = transports.Nodes(names, how)
     return HostsRequest(
         hosts=nodes.hosts,
@@ -84,7 +180,7 @@ def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source
         hangdoc=_remote_words(options),
         variables={**dict(nodes.variables), **variables},
         seconds=options.seconds,
-        options=CaptureOptions(inject=inject, ask_dumps=ask_dumps, native=True, no_source=no_source),
+        options=what,
         at_once=options.fan_out,
     )
 

@@ -62,7 +62,7 @@ SavedJob = Annotated[
     list[Path],
     typer.Argument(
         metavar="PATH...",
-        help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
-        " snapshot or run directory of each.",
+        help="Log or pasted stacks (a file, a directory, or - for standard input), snapshot file, run directory, or"
+        " directory of flight-recorder dumps. Of a job on several hosts: the files of each.",
     ),
 ]

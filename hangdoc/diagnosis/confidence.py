@@ -7,11 +7,12 @@ from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.outcome import will_never_go_on
-from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.diagnosis.state.process import is_pasted
+from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
 from hangdoc.model.same_job import MOMENT
 from hangdoc.model.wording import name_duration
 
@@ -40,11 +41,30 @@ def _of_the_blame(case: Case, found: Blame[Explanation], outcome: Outcome, doubt
         confidence = Confidence.LIKELY
     if confidence == Confidence.CERTAIN and case.streams and _lacks_the_past(case, found):
         confidence, sure = Confidence.LIKELY, f"{sure}; the calls that completed before were not seen"
+    if _is_pasted(case) and not case.has_history:
+        confidence = Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence
+        if isinstance(found.found, Nothing):
+            confidence, sure = Confidence.POSSIBLE, "what they wait in could not be seen"
+        elif _asks_somebody(case, found):
+            confidence, sure = Confidence.POSSIBLE, f"{sure}; who is to answer it was not seen"
     sure += f"; {doubt}" if doubt else ""
     if any(note.what == MOMENT for note in case.job.unavailable):
         confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
     waited = unproved and case.activities and case.job.stalled_for and not will_never_go_on(case, found)
     return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
+
+
+def _is_pasted(case: Case) -> bool:
+    """True if ranks were seen by pasted stacks alone: one look at each, at moments that nobody knows."""
+    return any(rank.process is not None and is_pasted(rank.process) for rank in case.ranks.values())
+
+
+def _asks_somebody(case: Case, found: Blame[Explanation]) -> bool:
+    """True if a culprit waits for an answer, which may be another rank's to give."""
+    outside = isinstance(found.found, OutsideWait)
+    return outside and any(
+        case.activities[r].kind in (ActivityKind.REMOTE_CALL, ActivityKind.IO) for r in found.culprits
+    )
 
 
 def _further_on(case: Case, found: Blame[Explanation]) -> str:

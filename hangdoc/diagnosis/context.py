@@ -34,7 +34,7 @@ from hangdoc.diagnosis.state.held_locks import (
     holds_for_all,
     holds_named,
 )
-from hangdoc.diagnosis.state.process import SLEEPS, blocking_thread, kind_mark
+from hangdoc.diagnosis.state.process import SLEEPS, blocking_thread, is_pasted, kind_mark
 from hangdoc.diagnosis.state.rounds import GoingRound, going_round
 from hangdoc.diagnosis.state.store_keys import setters, with_store_waits
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
@@ -327,7 +327,9 @@ class Case:
         found: dict[int, Deadlock] = {}
         for rank, activity in self.activities.items():
             process = self.ranks[rank].process
-            known = never_goes_on(process, activity.kind, self.sources) if process is not None else None
+            # A pasted stack does not show a wait's timeout.
+            proof = process is not None and not is_pasted(process)
+            known = never_goes_on(process, activity.kind, self.sources) if process is not None and proof else None
             found.update({rank: known} if known is not None else {})
         return found
 

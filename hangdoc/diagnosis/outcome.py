@@ -19,6 +19,8 @@ def outcome_of(case: Case, found: Blame[Explanation]) -> Outcome:
 
     Example: a rank sleeps and the others wait for it. It is slow until ``give_up_after``, and then a hang.
     """
+    if case.job.mode == "log":
+        return Outcome.HANG  # that it hangs is what the person says who gives its stacks
     if has_nothing_to_do(case, found):
         return Outcome.SLOW
     if (found.proved or will_never_go_on(case, found)) and not _child_answers(case):
@@ -104,7 +106,7 @@ def _child_answers(case: Case) -> bool:
 def until_a_hang(case: Case, found: Blame[Explanation]) -> str:
     """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
     left = case.job.give_up_after - case.job.stalled_for
-    if case.job.mode == "attach" or not 0 < left < math.inf:
+    if case.job.mode in ("attach", "log") or not 0 < left < math.inf:
         return ""
     if _working(case, found) or has_nothing_to_do(case, found):
         return ""

@@ -47,6 +47,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
+from hangdoc.diagnosis.logs.code import with_branch
+from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
@@ -85,6 +87,15 @@ def _judged(job: JobSnapshot) -> Diagnosis:
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
+    if job.mode == "log" and job.logged is not None and tells_of_calls(job):
+        told = judged(job, job.logged, writer)
+        return with_branch(told, _looked_at(job, writer)) if job.sources and told.culprits else told
+    looked = _looked_at(job, writer)
+    return no_more_than_stacks_show(looked, writer) if job.mode == "log" else looked
+
+
+def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
+    """The diagnosis of what processes, stacks and calls show."""
     job = _ended_if_all_ranks_have(job)
     job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
@@ -216,7 +227,19 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
         named = replace(named, why=why, decided_at=next(conditions_in(said), None))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, until_a_hang(case, found), between=" "))
+    if case.job.mode == "log":
+        named = replace(named, verdict=joined(named.verdict, _how_numbered(case, found), between=" "))
     return named
+
+
+def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
+    """Which process is meant where pasted stacks do not say their ranks; '' where they do."""
+    ranks = [rank for rank in found.culprits or sorted(case.seen) if case.ranks[rank].identity == "order"]
+    process = case.ranks[ranks[0]].process if ranks else None
+    if process is None:
+        return ""
+    meant = f"rank {ranks[0]} is process {process.pid} here" if process.pid else "they are numbered as they were given"
+    return f"The stacks do not say their ranks: {meant}."
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
@@ -249,7 +272,12 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=(*written_evidence(told), *ran_evidence(case, found, sides, writer), *gather(case, found, writer)),
+        evidence=(
+            *written_evidence(told),
+            *ran_evidence(case, found, sides, writer),
+            *gather(case, found, writer),
+            *told_in_logs(case.job, writer),
+        ),
         unavailable=(
             *note_hidden(case.job, tuple(sorted(case.hidden))),
             *case.sources.unread(),
@@ -279,7 +307,7 @@ def _culprit_processes(case: Case, found: Blame[Explanation]) -> tuple[CulpritPr
 
 def _process(case: Case, rank: int) -> CulpritProcess:
     snapshot = case.ranks[rank]
-    pid = snapshot.process.pid if snapshot.process else None
+    pid = (snapshot.process.pid or None) if snapshot.process else None  # 0: a stack without its pid
     return CulpritProcess(rank, pid, snapshot.host, "rank", case.job.run_id)
 
 

@@ -9,6 +9,7 @@ field can be added within a schema. pydantic is imported on first use: the sidec
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import os
@@ -25,7 +26,7 @@ from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
 from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.interned import INTERNED_SCHEMA, InternedJob, restored
-from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
+from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot, Unavailable
 
 if TYPE_CHECKING:
     from pydantic import RootModel
@@ -144,6 +145,32 @@ def _validated(text: bytes) -> JobSnapshot:
 def dump_snapshot(snapshot: JobSnapshot, path: str | os.PathLike[str]) -> None:
     """Write ``snapshot`` to ``path``, whole or not at all, readable by its owner alone."""
     write_atomically(Path(path), snapshot_to_bytes(snapshot), mode=0o600)
+
+
+def readable_bytes(snapshot: JobSnapshot) -> bytes:
+    """The bytes of a file with ``snapshot`` that this version reads again; without the other jobs of its folder, and a
+    note on them, where they are too large together. Raises ``HangdocError`` where it is too large alone."""
+    data = snapshot_to_bytes(snapshot)
+    try:
+        snapshot_from_bytes(data, origin="what was collected")
+    except BadSnapshot as error:
+        if not snapshot.others:
+            raise HangdocError(error.what, "Collect less at a time: fewer folders, or fewer ranks.") from None
+        why = f"{len(snapshot.others)} other jobs of the folder were left out: the file would be too large"
+        note = Unavailable("journal", why, "Collect the folder of each job by itself.")
+        alone = dataclasses.replace(snapshot, others=(), unavailable=(*snapshot.unavailable, note))
+        return readable_bytes(alone)
+    return data
+
+
+def begins_as_snapshot(path: Path) -> bool:
+    """True if a file's first bytes are those of a snapshot. Raises ``OSError``."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith(_GZIP_MAGIC):
+        with contextlib.suppress(zlib.error):
+            head = zlib.decompressobj(31).decompress(head, 4096)
+    return b'"hangdoc.' in head and head.lstrip()[:1] == b"{"
 
 
 def load_snapshot(path: str | os.PathLike[str]) -> JobSnapshot:

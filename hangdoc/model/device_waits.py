@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hangdoc.model.process import ProcessState, Thread
+from hangdoc.model.process import ProcessState, Stack, Thread
 
 _DEVICE_THREADS = ("cuda",)
 """Beginnings of the names of threads that a process has while it uses a device: cuda-EvtHandlr, cuda00001400006
@@ -41,11 +41,16 @@ def waits_for_device(looks: Sequence[ProcessState]) -> bool:
     if len(looks) < 2 or len(mains) < len(looks) or not _uses_device(looks[-1]):
         return False
     first, last = mains[0], mains[-1]
-    if last.native_frames and not any(_WAITS.search(frame.function) for frame in last.native_frames):
+    if last.native_frames and not shows_device_wait(last.native_frames):
         return False
     wake_ups = last.voluntary_switches - first.voluntary_switches
     seldom = wake_ups <= WAKE_UPS_OF_A_WAIT or looks[-1].at - looks[0].at >= STEP_SECONDS
     return first.frames == last.frames and seldom
+
+
+def shows_device_wait(native_frames: Stack) -> bool:
+    """True if C's frames are in a wait for the device: cuStreamSynchronize."""
+    return any(_WAITS.search(frame.function) for frame in native_frames)
 
 
 def _uses_device(look: ProcessState) -> bool:

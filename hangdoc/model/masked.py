@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.logged import Logged, LogLine
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
 from hangdoc.model.process import Frame, Local, Process, Thread
 from hangdoc.model.ran import RanCode
@@ -89,9 +90,20 @@ def _variable(item: tuple[str, str]) -> tuple[str, str]:
     return item[0], mask_named(item[0], item[1], Place.VARIABLE)
 
 
+def _lines(logged: Logged) -> tuple[LogLine, ...]:
+    """Its lines, of which several may hold one secret: a private key."""
+    found = []
+    for line, text in zip(logged.lines, mask_lines([line.text for line in logged.lines]), strict=True):
+        file = mask_text(line.file)
+        same = (file, text) == (line.file, line.text)
+        found.append(line if same else dataclasses.replace(line, file=file, text=text))
+    return tuple(found)
+
+
 _OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
     Local: {"value": lambda local: mask_named(local.name, local.value)},
     Attribute: {"value": lambda attribute: mask_named(attribute.name, attribute.value)},
+    Logged: {"lines": _lines},
     LogTail: {"lines": lambda log: mask_lines(log.lines)},
     Process: {
         "argv": lambda process: mask_words(process.argv),

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from hangdoc.model.logged import together
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable, Written
 
 _T = TypeVar("_T")
-_MODES = {"watch": 0, "attach": 1, "dump": 2}
-"""A watch knows most about a job, files of flight recorders least."""
+_MODES = {"watch": 0, "attach": 1, "dump": 2, "log": 3}
+"""A watch knows most about a job, its logs least."""
 
 
 def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
@@ -64,8 +65,10 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
             key=lambda nccl: (len(nccl.communicators), nccl.seen, repr(nccl)),
             default=None,
         ),
+        logged=together([snapshot.logged for snapshot in snapshots if snapshot.logged is not None]),
         sources=texts,
         library_roots=tuple(sorted({root for snapshot in snapshots for root in snapshot.library_roots})),
+        versions=tuple(sorted({each for snapshot in snapshots for each in snapshot.versions})),
         unavailable=tuple(
             sorted(
                 unavailable | differing,

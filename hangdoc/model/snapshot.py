@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.model.journal import Journal
+from hangdoc.model.logged import Logged
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, Stack
@@ -96,8 +97,8 @@ class RankSnapshot:
     host: str
     identity: str
     """The source of the rank's number: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by
-    age); 'expected': never seen; 'unseen': never seen, and a process of the job does not show which rank it is;
-    'elsewhere': never seen, and known to live where this hangdoc does not look."""
+    age), 'log' (what stands beside its stack); 'expected': never seen; 'unseen': never seen, and a process of the job
+    does not show which rank it is; 'elsewhere': never seen, and known to live where this hangdoc does not look."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -136,7 +137,7 @@ class JobSnapshot:
     taken: float
     """Unix time of the second look."""
     mode: str
-    """'watch', 'attach', or 'dump': files of flight recorders and nothing else."""
+    """'watch', 'attach', 'dump': files of flight recorders and nothing else, or 'log': what was printed or pasted."""
     command: tuple[str, ...] = ()
     run_id: str = ""
     hangdoc_version: str = ""
@@ -163,10 +164,15 @@ class JobSnapshot:
     """The job's own store; None where it was not read."""
     nccl: NcclStatus | None = None
     """What NCCL's own service says; None where no rank offers it, or it gave no answer."""
+    logged: Logged | None = None
+    """What the job's logs say; None where none were read."""
     sources: tuple[SourceText, ...] = ()
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    """(what, its version) as far as logs, dumps and processes say: 'NCCL', 'torch', 'Python', 'driver'; sorted. What
+    has several versions in one job is there several times."""
     schema: str = SNAPSHOT_SCHEMA
     others: tuple[JobSnapshot, ...] = ()
     """Other jobs whose dumps lie in the same folder, the newest first; ``run_id`` says where each of them lies."""

@@ -97,11 +97,11 @@ runpy.run_module("hangdoc", run_name="__main__")
 
 
 def test_only_a_terminal_shows_the_progress(folder: Path, tmp_path: Path) -> None:
-    assert "reading dumps" not in hangdoc("diagnose", folder).stderr
+    assert "reading" not in hangdoc("diagnose", folder).stderr
     command = [sys.executable, "-c", SLOWLY, "diagnose", str(folder)]
     terminal = Terminal(command, environment(), tmp_path)
     try:
-        terminal.read_until("reading dumps: 4 of 4 files")
+        terminal.read_until("reading: 4 of 4 files")
         terminal.read_until("hangdoc . hang")
     finally:
         terminal.process.kill()

@@ -124,6 +124,8 @@ def test_diagnose_and_explain(run: Run, blocked: Path) -> None:
     assert done.returncode == 1
     assert "Rank 2 left the loop early" in done.stdout
     assert "DistributedSampler" in run("explain", "HD102").stdout
+    assert run("collect", CASE, "-o", "job.hangdoc").returncode == 0
+    assert "Rank 2 left the loop early" in run("diagnose", "job.hangdoc").stdout
     assert run("--help").returncode == 0
     assert not (blocked / "tried").exists()
 

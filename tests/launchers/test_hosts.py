@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 from hosts import Host, why_not
-from two_host_job import PROGRAM, Job, running
+from two_host_job import HANGDOC, PROGRAM, Job, running
+
+from hangdoc import api
 
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm
@@ -153,3 +155,12 @@ def test_slurm_reaches_every_node(slurm_job: tuple[Job, str]) -> None:
     # A look at one node says the same command.
     done = job.attach(str(job.pids[2]), at=job.hosts[1])
     assert f"attach --slurm {number}" in done.stdout
+    # All of it as one file, with a folder that the nodes share.
+    (job.folder / "logs").mkdir()
+    (job.folder / "logs" / "train.log").write_text("[rank0]: NCCL version 2.21.5\n")
+    # Whoever enters a namespace of mounts loses the working directory.
+    line = [*HANGDOC, "collect", f"{job.folder}/logs", "--slurm", number, "-o", f"{job.folder}/job.hangdoc"]
+    collected = job.hosts[0].start(line, job.folder / "said", job.environment, job.folder)
+    assert collected.wait(120) == 0, (job.folder / "said").read_text()
+    assert "the processes of 4 ranks on 2 hosts" in (job.folder / "said").read_text()
+    assert api.diagnose(job.folder / "job.hangdoc").culprits == (1,)

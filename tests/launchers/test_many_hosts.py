@@ -54,6 +54,20 @@ def test_one_command_asks_all_hosts(job: Job) -> None:
     assert [note for note in document["unavailable"] if note["what"] in ("hosts", "other hosts", "ranks")] == []
 
 
+def test_one_command_collects_what_all_hosts_have(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").write_text("[rank0]: RuntimeError: NCCL version 2.21.5\n")
+    words = ["--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC), "--job", "WORLD_SIZE=4", "-o", "job.hangdoc"]
+    line = [*HANGDOC, "collect", "logs", "--hosts", "alpha,beta,nowhere", *words]
+    done = subprocess.run(line, env=job.environment, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, b"hangdoc: nowhere: no such host\n")
+    assert b"the processes of 4 ranks on 2 hosts" in done.stdout
+    line = [*HANGDOC, "diagnose", "--json", "job.hangdoc"]
+    done = subprocess.run(line, env=job.environment, cwd=tmp_path, capture_output=True, timeout=90, check=False)
+    assert done.returncode == 1, done.stderr
+    _is_the_verdict(json.loads(done.stdout))
+
+
 def test_a_silent_host_is_named_and_its_ranks_are_not_blamed(job: Job) -> None:
     words = ["--hosts", "alpha,asleep,nowhere", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC)]
     done = job.attach(*words, "--host-timeout", "15", "--json")

@@ -30,14 +30,14 @@ def test_it_says_what_takes_so_long_and_goes(terminal: tuple[int, TextIO], monke
     monkeypatch.setattr(progress, "_PATIENCE", 0.05)
     with progress.working("reading") as line:
         time.sleep(0.2)
-        line.count("reading dumps", "files")(1200, 4096)
+        line.reading()(1200, 4096)
         time.sleep(3 * progress._REDRAW)
     said, deadline = "", time.monotonic() + 30
     while not said.endswith(" \r") and time.monotonic() < deadline:  # a terminal hands over what it has in parts
         if select.select([master], [], [], 0.1)[0]:
             said += os.read(master, 65536).decode()
     assert "\rhangdoc: reading … 0 s" in said
-    assert "hangdoc: reading dumps: 1,200 of 4,096 files … " in said
+    assert "hangdoc: reading: 1,200 of 4,096 files … " in said
     assert said.endswith(" \r")
     assert "\n" not in said
 

@@ -38,6 +38,7 @@ _OF_EACH = {
 """Keys whose values differ from call to call; whatever else an entry has is its shape."""
 _OF_A_RANK = ("process_group", "pg_id", "thread_id")
 """Keys whose values are a rank's own: groups and threads are numbered as they appear instead."""
+_VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}[\w.+-]{0,20}", re.ASCII)
 _OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)(?:\d+|\?)$")
 
 
@@ -147,8 +148,15 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         "moved": max(max(created, default=0), max(compress(completed, retired), default=0)),
         "body": number,
         "own": [created[place] for place in own],
+        "library": _library(dump),
         **body,
     }
+
+
+def _library(dump: dict[Any, Any]) -> str:
+    """The version of the library that communicates, as the recorder says it: '2.21.5'; '' where it does not."""
+    said = next((dump[key] for key in ("comm_lib_version", "nccl_version") if dump.get(key)), "")
+    return said if isinstance(said, str) and _VERSION.fullmatch(said) else ""
 
 
 class _Look:

@@ -89,6 +89,8 @@ class Dump:
     """When the calls of ``Body.times`` were issued."""
     active_only: bool
     with_frames: bool
+    library: str = ""
+    """The version of the library that communicates."""
 
     @property
     def places(self) -> list[tuple[str, int]]:
@@ -154,6 +156,7 @@ class Folding:
                 shows_completed=self._any(body, "completed", True),
             ),
             with_frames=self._any(body, "stack", 0),
+            library=answer["library"],
         )
 
     def _once(self, value: Any) -> Any:

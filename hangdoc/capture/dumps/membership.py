@@ -146,20 +146,20 @@ def can_be_of_one_run(member: Member, others: list[Member]) -> bool:
 
     Example: one completed all_reduce #50 of the default group, the others have issued 20 → False.
     """
-    mine = _numbers(member)
+    mine = numbers_of(member)
     seen: set[int] = set()
     for other in others:
         if id(other.dump.body) in seen:
             continue
         seen.add(id(other.dump.body))
-        theirs = _numbers(other)
+        theirs = numbers_of(other)
         for group in mine.keys() & theirs.keys():
             if mine[group][0] > theirs[group][1] or theirs[group][0] > mine[group][1]:
                 return False
     return True
 
 
-def _numbers(member: Member) -> dict[tuple[str, tuple[int, ...]], tuple[int, int]]:
+def numbers_of(member: Member) -> dict[tuple[str, tuple[int, ...]], tuple[int, int]]:
     """Group → (number of the last completed call that needs all, number of the last call)."""
     lists = {group.name: group.members for group in member.dump.groups}
     return {

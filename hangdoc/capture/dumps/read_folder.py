@@ -39,6 +39,8 @@ class Folder:
     """Whose files they are, by user and group: what their calls name, those users have put there."""
     name: str = ""
     """Where they lie, where there are ``others``."""
+    libraries: tuple[str, ...] = ()
+    """The versions of the library that communicates (NCCL), as the dumps say them; sorted."""
     others: tuple[Folder, ...] = ()
     """The other jobs whose dumps lie there, the newest first."""
 
@@ -81,6 +83,7 @@ def _folder(job: DumpedJob, journals: list[Journal], name: str, notes: list[Unav
         max((member.dump.latest_ns for member in chosen), default=0),
         frozenset(member.file.owner for member in chosen if member.file.owner is not None),
         name,
+        tuple(sorted({member.dump.library for member in chosen} - {""})[:_MOST_NAMED]),
     )
 
 

@@ -136,6 +136,16 @@ def _journal(dump: dict[str, object], written: float) -> Journal:
     return recorded.as_journal(tuple(table.stacks), written)
 
 
+def why_not_now(journal: Journal, rank: DumpingRank) -> str:
+    """Why a dump that was read elsewhere does not show what that rank does now; '' if it does."""
+    try:
+        _require_own(journal, rank)
+        _require_now(journal, journal.written_ns / 1e9, None)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _require_own(journal: Journal, rank: DumpingRank) -> None:
     """Raise ``ValueError`` if another process has written the dump."""
     issued: list[Call | PointToPoint] = [*journal.calls, *journal.point_to_points]

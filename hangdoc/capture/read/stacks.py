@@ -124,11 +124,16 @@ def parse(document: str, *, keep_strings: bool = False, pid: int | None = None) 
     threads = json.loads(document)
     if not isinstance(threads, list):
         raise ValueError("not a list of threads")  # noqa: TRY004 - the input is wrong, not the caller
-    found = tuple(_thread(item, keep_strings) for item in threads[:_MAX_THREADS])
+    found = threads_of(threads, keep_strings=keep_strings)
     if pid is None:
         return found
     stacks = with_attributes(pid, [thread.frames for thread in found], threads)
     return tuple(replace(thread, frames=frames) for thread, frames in zip(found, stacks, strict=True))
+
+
+def threads_of(threads: Sequence[Any], *, keep_strings: bool = False) -> tuple[PythonThread, ...]:
+    """The threads of such a document, in its order. Raises ValueError where one is not what py-spy 0.4 writes."""
+    return tuple(_thread(item, keep_strings) for item in threads[:_MAX_THREADS])
 
 
 def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> ProcessState:
@@ -262,19 +267,28 @@ def _thread(item: Mapping[str, Any], keep_strings: bool) -> PythonThread:
 def _frame(item: Mapping[str, Any], keep_strings: bool) -> Frame:
     file = clean(str(item["filename"]))
     function = clean(str(item["name"]), 300)
-    library = is_library_file(file)
     kept: list[Local] = []
     for local in item.get("locals") or ():
         if len(kept) >= _MAX_LOCALS:
             break
         name, text = str(local["name"]), local.get("repr")
-        if text is None or name.startswith(("__", "@")) or not name.isidentifier():
+        if text is None:
             continue
-        plain = keep_strings or _is_torchs_own(file, name, str(text)) or is_lock_path(str(text))
-        value = clean(str(text), _MAX_VALUE) if plain else mask(str(text))
-        if _worth_keeping(value, library or function == "<module>"):
-            kept.append(Local(name, value, bool(local.get("arg"))))
+        found = shown_local(file, function, name, str(text), bool(local.get("arg")), keep_strings)
+        kept += [found] if found is not None else []
     return Frame(file, _integer(item["line"]) or 0, function, tuple(kept))
+
+
+def shown_local(
+    file: str, function: str, name: str, text: str, argument: bool, keep_strings: bool = False
+) -> Local | None:
+    """A local variable as py-spy prints it (``text``), masked; None for one that is not worth keeping."""
+    if name.startswith(("__", "@")) or not name.isidentifier():
+        return None
+    plain = keep_strings or _is_torchs_own(file, name, text) or is_lock_path(text)
+    value = clean(text, _MAX_VALUE) if plain else mask(text)
+    kept = _worth_keeping(value, is_library_file(file) or function == "<module>")
+    return Local(name, value, argument) if kept else None
 
 
 # Strings in torch's own frames that hold no secret (torch 2.13): the name of a group that is being made, which is the

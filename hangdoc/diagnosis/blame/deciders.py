@@ -51,7 +51,7 @@ from hangdoc.diagnosis.blame.nested_calls import nested_calls
 from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_polled import OnlyPolled, only_polled
-from hangdoc.diagnosis.blame.only_seen import only_seen
+from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.other_place import other_place
 from hangdoc.diagnosis.blame.other_request import other_request
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
@@ -108,6 +108,8 @@ from hangdoc.model.kinds import MESSAGES, Confidence
 
 def blame(case: Case) -> Blame[Explanation]:
     """The ranks that must change, why, and how sure that is. A rank that was not seen is never blamed."""
+    if case.job.mode == "log" and len(case.seen) == 1:
+        return nobody_seen()  # the stack of one rank names no other, and does not show that others wait for it
     inquiry = Inquiry(case)
     found = next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
     return only_seen(found, case.hidden, case.seen)

@@ -237,7 +237,7 @@ def _no_further_request(
 ) -> Blame[NoFurtherRequest]:
     """The blame of those that alone have called the other function, all of which wait for those that need it."""
     makers, made = _makers(case, chain.asked), requests(case.sources)
-    places = tuple(sorted({at for rank in absent for at in makers[rank]}, key=lambda at: (at.file, at.line)))
+    places = tuple(sorted({at for rank in absent for at in makers.get(rank, ())}, key=lambda at: (at.file, at.line)))
     never = [
         at
         for function in chain.asked

@@ -40,6 +40,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
+from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
@@ -248,7 +249,9 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
             return LOGGER
         if any(frame.file.endswith(names("process_lock_file")) for frame in below_user(case.activities[rank].stack)):
             return BETWEEN_PROCESSES
-        return LEFT_ALONE if not steps else EACH_OTHER if rank in case.deadlocks else known
+        if not steps:
+            return LEFT_ALONE if _all_threads_seen(case, rank) else known
+        return EACH_OTHER if rank in case.deadlocks else known
     if rank in case.deadlocks and known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD]:
         process = case.ranks[rank].process
         return UNREAD if process is not None and unread_child(process) is not None else known
@@ -260,6 +263,12 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
     if failed or process is None:
         return FAILED if failed else known
     return NEVER_STOPPED if never_stopped(process, case.sources) is not None else known
+
+
+def _all_threads_seen(case: Case, rank: int) -> bool:
+    """False where a person may have pasted the main thread alone."""
+    process = case.ranks[rank].process
+    return process is None or process.last is None or not is_pasted(process) or len(process.last.threads) > 1
 
 
 def _what_it_does(

@@ -5,6 +5,8 @@ Their order comes after that of every rule that has a code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -41,11 +43,46 @@ _MOST_CONDITIONS = 2
 def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
     """The ranks that were seen only wait, or failed because a peer left: the reason is where nobody has looked."""
     hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
+    if case.job.mode == "log":
+        return _only_its_stack(case, seen, hidden)
     return Finding(
         "",
         joined(sentence(where_they_wait(case, seen)), sentence(hidden_text(case.job, hidden)), between=" "),
         "what holds them up is with the ranks that were not seen, so the reason is open",
         ["look at ", Ranks(hidden), " as well: `hangdoc attach PID` where ", Verb(hidden, "it runs", "they run")],
+    )
+
+
+def _take(hidden: Iterable[int]) -> Message:
+    """How to get the stacks that are not here."""
+    whose: Message = Ranks.of(hidden) if hidden else "the other ranks"
+    return ["take the stacks of ", whose, " as well (`py-spy dump --pid PID`), and give `hangdoc diagnose` all of them"]
+
+
+def _only_its_stack(case: Case, seen: tuple[int, ...], hidden: tuple[int, ...]) -> Finding:
+    """What the ranks wait in whose stacks are here, where those of the others would tell more."""
+    others = hidden_text(case.job, hidden) or "the stacks of the other ranks are not here"
+    several = len({(a.where.file, a.where.line) for r in seen if (a := case.activities[r]).where is not None}) > 1
+    return Finding(
+        "",
+        joined(sentence(where_they_wait(case, seen)), sentence(others), between=" "),
+        "they are at different lines; whether one of them left the order or a rank whose stack is not here, is open"
+        if several
+        else "a stack shows what its own rank waits in, and not which rank it waits for, so the reason is open",
+        _take(hidden),
+    )
+
+
+@cause(explains=Nothing, order=1005)
+def waits_that_stacks_leave_open(case: Case, blame: Blame[Nothing]) -> Finding | None:
+    """Pasted stacks that show no rank in a call of which another one is missing."""
+    if case.job.mode != "log":
+        return None
+    return Finding(
+        "",
+        sentence(where_they_wait(case, tuple(sorted(case.seen)))),
+        "whether one of them waits for another, these stacks do not show",
+        "`py-spy dump --native --pid PID` on each rank shows what native code waits in",
     )
 
 
@@ -118,11 +155,30 @@ def _given_under(case: Case) -> list[Condition]:
 @cause(explains=AllArrived, order=1040)
 def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding:
     """All are in one call, and no history shows where they diverged. With a history, it is HD602."""
+    if case.job.mode == "log":
+        return _alike_in_their_stacks(case)
     return Finding(
         "",
         "All ranks wait in the same call, and it does not complete.",
         "no call sequences could be read, and stacks alone do not show where the ranks diverged",
         case.to_see_history,
+    )
+
+
+def _alike_in_their_stacks(case: Case) -> Finding:
+    """The ranks whose stacks are here are in one call: nobody is seen elsewhere, and more is not seen."""
+    seen = tuple(sorted(case.seen))
+    whole = not case.hidden and case.job.world_size == len(seen)
+    missing = "" if whole else "a rank whose stack is not here may be missing from the call; else "
+    return Finding(
+        "",
+        sentence(where_they_wait(case, seen)),
+        f"{missing}they diverged in an earlier round, or the device or the network does not finish the call: stacks do "
+        "not show which",
+        [
+            _take(case.hidden) if not whole else "give the job's log as well",
+            "; `hangdoc watch` keeps the calls next time",
+        ],
     )
 
 

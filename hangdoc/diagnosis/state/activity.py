@@ -16,12 +16,14 @@ from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.endings import exit_text, origin
 from hangdoc.diagnosis.state.pipeline_schedule import peer_in_schedule
 from hangdoc.diagnosis.state.process import (
+    DEVICE,
     Wait,
     at_rest,
     blocking_thread,
     descendants,
     helpers_below,
     is_moving,
+    is_pasted,
     kind_mark,
 )
 from hangdoc.model.device_waits import waits_for_device
@@ -37,9 +39,6 @@ UNSEEN = "unseen"
 
 _MOST_KEYS = 3
 """Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
-
-_DEVICE = "a call on the device"
-"""What a rank waits in whose device has something under way, where no journal shows what."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 _PERHAPS_DONE_BY_CHILDREN = frozenset(
@@ -67,7 +66,10 @@ def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | Non
         return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
     assert rank.process is not None  # _gone covers it
     # A rank that has completed all its calls waits for a kernel of its own, which is work.
-    polls_device = (program is None or front is not None) and waits_for_device(rank.process.looks)
+    # And who ran when its stack was taken, in a call: NCCL's waits do.
+    polls_device = (program is None or front is not None) and (
+        waits_for_device(rank.process.looks) or is_pasted(rank.process)
+    )
     return _of_process(rank, rank.process, program, polls_device)
 
 
@@ -105,7 +107,7 @@ def _on_device(program: RankProgram | None) -> _Doing:
     """The wait of a rank for its device: in the first call there that has not completed, where a journal shows it."""
     call = pending_call(program, ())
     if call is None:
-        return Wait(ActivityKind.IN_COLLECTIVE, _DEVICE, WaitReason.UNNAMED), None, None
+        return Wait(ActivityKind.IN_COLLECTIVE, DEVICE, WaitReason.UNNAMED), None, None
     return Wait(ActivityKind.IN_COLLECTIVE, call_text(call, program)), call, None
 
 

@@ -8,11 +8,14 @@ from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark, p
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
+from hangdoc.model.device_waits import shows_device_wait
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
 _NATIVE_CALL = "blocked in a native call (a lock, a socket or a library)"
 SLEEPS = "in time.sleep or a polling loop"
+DEVICE = "a call on the device"
+"""What a rank waits in whose device has something under way, where no journal shows what."""
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
@@ -137,13 +140,19 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
     serves = bool(main.frames) and not user_stack(main.frames)
     if any(plain(frame.function) in names("runs_backward") for frame in below_user(main.frames)):
         servants = [t for t in threads if t.frames and serves_another_thread(t.name)]
-        return next((t for t in servants if _communicates(t.frames)), next(iter(servants), None))
+        # In a pasted stack, the threads of native code have no names, and numbers in their place.
+        unnamed = [t for t in threads if t.frames and t.name in (str(t.tid), hex(t.tid)) and not _started_by_python(t)]
+        return next((t for t in (*servants, *unnamed) if _communicates(t.frames)), next(iter(servants), None))
     others: list[Thread] = []
     if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
         others = [t for t in threads if t.frames and (_communicates(t.frames) or _asks_store_for(main, t))]
     if serves and mark is None and len(others) != 1:
         others = [t for t in threads if user_stack(t.frames)]
     return others[0] if len(others) == 1 else None
+
+
+def _started_by_python(thread: Thread) -> bool:
+    return is_in(thread.frames[-1], "threading_file", "thread_begins")
 
 
 def _communicates(stack: Stack) -> bool:
@@ -275,12 +284,19 @@ def gil_holder(process: Process) -> Thread | None:
     return next((t for t in process.looks[-1].threads if t.owns_gil and not t.active and t.tid in first), None)
 
 
+def is_pasted(process: Process) -> bool:
+    """True for a process that only a pasted stack shows: one look, and nothing of the kernel's."""
+    return process.last is not None and not process.last.state
+
+
 def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
     """What the thread does. One step for each source, the surest first: library frames, the kernel, native frames."""
     blocked = outside(process, thread)
     known = _in_library(stack) or _holding_gil(process, thread, blocked) or blocked
     if known is not None:
         return known
+    if thread is not None and is_pasted(process) and (stack or thread.native_frames):
+        return _as_pasted(thread)
     if (thread is not None and thread.state == "R") or is_moving(process):
         return Wait(ActivityKind.COMPUTING, "running Python or native code")
     if thread is None or not stack:
@@ -311,6 +327,21 @@ def _holding_gil(process: Process, thread: Thread | None, blocked: Wait | None) 
     elif function := native_function(holder.native_frames):
         inside = f" ({function}())"
     return Wait(ActivityKind.GIL_HELD, f"in a native call that holds the GIL{inside}")
+
+
+def _as_pasted(thread: Thread) -> Wait:
+    """What a thread does that one look shows at a line which names no wait: it may run, or wait for its device."""
+    if shows_device_wait(thread.native_frames):
+        return Wait(ActivityKind.IN_COLLECTIVE, DEVICE, WaitReason.UNNAMED)
+    if thread.state == "S" or native_wait(thread.native_frames) is not None:
+        return _in_native_code(thread)
+    function = native_function(thread.native_frames)
+    if function:
+        return Wait(ActivityKind.NOT_VISIBLE, f"in {function}()", WaitReason.UNKNOWN)
+    if thread.state == "R":
+        runs = "Python code" if thread.owns_gil else "native code or waiting for its device"
+        return Wait(ActivityKind.NOT_VISIBLE, f"running {runs}", WaitReason.UNKNOWN)
+    return Wait(ActivityKind.NOT_VISIBLE, "running or waiting", WaitReason.UNKNOWN)
 
 
 def _in_native_code(thread: Thread) -> Wait:

@@ -199,7 +199,7 @@ class Threads:
     def _next(self, node: Node) -> tuple[Node | None, Holder | None, bool]:
         """(the thread that ends the wait of ``node``, the lock it holds, whether it waits for ``node`` in turn)."""
         thread = node.thread
-        if thread.state != "S" or not thread.frames:
+        if thread.state not in ("S", "") or not thread.frames:  # '': a tool that does not say it printed the stack
             return None, None, False
         kind = _kind(thread)
         called = remote_function(node.where, self.sources)

@@ -106,7 +106,8 @@ def _left_no_trace(rank: RankSnapshot) -> bool:
 
 def activity_of_hidden(rank: RankSnapshot, where: str) -> Activity:
     """The activity of a rank that was not seen; ``where`` is the answer of ``whereabouts``."""
-    text = {"dump": "its dump is missing", "host": "runs on another host"}.get(where, "not seen")
+    texts = {"dump": "its dump is missing", "host": "runs on another host", "log": "its stack is not here"}
+    text = texts.get(where, "not seen")
     return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, text)
 
 
@@ -118,6 +119,8 @@ def hidden_text(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
     where = whereabouts(job)
     if where == "dump":
         return f"the dump{'' if one else 's'} of {name_ranks(ranks)} {'is' if one else 'are'} missing"
+    if where == "log":
+        return f"the stack{'' if one else 's'} of {name_ranks(ranks)} {'is' if one else 'are'} not here"
     if where == "host":
         return f"{name_ranks(ranks)} {'runs' if one else 'run'} on another host, which this hangdoc does not see"
     return (
@@ -130,13 +133,16 @@ def note_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> tuple[Unavailable, 
     """``hidden_text`` as an entry for the list of what could not be seen; () for no rank."""
     if not ranks or whereabouts(job) == "dump":
         return ()  # the list already has each dump that is missing
+    if whereabouts(job) == "log":
+        return (Unavailable("ranks", hidden_text(job, ranks), "take them too: `py-spy dump --pid PID` on each rank"),)
     remedy = "" if whereabouts(job) == "host" else "run hangdoc as root, or in the container that the others run in"
     return (Unavailable("ranks", hidden_text(job, ranks), remedy),)
 
 
 def whereabouts(job: JobSnapshot) -> str:
-    """Where the unseen ranks are: 'host' (another host), 'dump' (a dump file that is missing) or '' (unknown)."""
-    if job.mode == "dump":
-        return "dump"
+    """Where the unseen ranks are: 'host' (another host), 'dump' or 'log' (a dump file, a stack that is missing) or ''
+    (unknown)."""
+    if job.mode in ("dump", "log"):
+        return job.mode
     many = any(on_many_hosts(dict(rank.environment), job.world_size or 0) for rank in job.ranks)
     return "host" if many else ""

@@ -69,6 +69,16 @@ def test_durations_are_taken_from_the_command_line_and_from_the_file(tmp_path, m
         assert (context.params["stall_after"], context.params["give_up_after"]) == (None, 600.0)
 
 
+@pytest.mark.parametrize("command", ["attach", "collect"])
+def test_a_file_makes_no_command_inject_that_root_may_run(command: str, tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.hangdoc]\ninject = true\nno-source = true\n")
+    monkeypatch.chdir(tmp_path)
+    options = _FileOptions(command)
+    assert (options.get("inject", False), options.get("no_source")) == (False, True)
+    options.settle()
+    assert f"{command} takes inject from its command line alone" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("value", ["5x", "0", "0.05s", "-1", "nan", ""])
 def test_what_is_no_duration_is_refused(value: str) -> None:
     with pytest.raises(typer.BadParameter):

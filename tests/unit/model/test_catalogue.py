@@ -21,6 +21,7 @@ HD109 implicit-collective
 HD110 parted-before-launch
 HD111 unused-parameters
 HD112 asynchronous-code
+HD113 rank-behind
 HD201 p2p-cycle
 HD202 p2p-missing-partner
 HD301 rank-never-joined
