@@ -18,6 +18,8 @@ from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot
 
 _MESSAGES = ("SEND", "RECV", "send", "recv", "isend", "irecv")
+_SIGABRT = 6
+"""A watchdog's way to end a rank, after a time-out."""
 _DEADLY = (4, 7, 8, 9, 11)
 """SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: no watchdog ends a rank so."""
 _SLACK = 2.0
@@ -277,7 +279,8 @@ class Known:
         return {
             rank: end
             for rank, end in self.ends.items()
-            if (end.signal in _DEADLY or end.status) and not end.asked and rank not in self.victims
+            if (end.signal in _DEADLY or end.status or (end.signal == _SIGABRT and not self.timed_out))
+            if not end.asked and rank not in self.victims
             if self._before_first(end)
         }
 

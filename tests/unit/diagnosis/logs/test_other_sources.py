@@ -195,8 +195,11 @@ def test_where_only_connections_were_closed_the_rank_that_ended_is_named(tmp_pat
     ends = elastic((0, 3, "10:00:00"), (1, 1, "10:00:00"), (3, 1, "10:00:00"), (2, -15, "10:00:01"), asked=(2,), root=1)
     found = verdict(tmp_path / "a", console=closed + ends)
     assert (found.outcome, found.culprits, _code(found)) == (Outcome.CRASHED, (0,), "HD401")
-    killed = verdict(tmp_path / "b", console=closed + ends.replace("exitcode  : 3", "exitcode  : -9"))
-    assert (killed.culprits, _code(killed)) == ((0,), "HD402")
+    for signal in (6, 9, 11):
+        killed = verdict(
+            tmp_path / str(signal), console=closed + ends.replace("exitcode  : 3", f"exitcode  : -{signal}")
+        )
+        assert (killed.culprits, _code(killed)) == ((0,), "HD402")
 
 
 def test_a_rank_that_was_cut_off_after_a_time_out_is_not_missing(tmp_path: Path) -> None:
