@@ -194,15 +194,15 @@ def test_every_case_has_its_expectation_and_its_pins():
 
 
 def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
-    (tmp_path / "bad").write_bytes(b"bad")
+    (tmp_path / "bad.hangdoc").write_bytes(b"bad")
     with pytest.raises(BadSnapshot):
-        add_case(tmp_path / "bad", "new", tmp_path)
+        add_case(tmp_path / "bad.hangdoc", "new", tmp_path)
     with pytest.raises(UsageError):
-        add_case(tmp_path / "bad", "../new", tmp_path)
+        add_case(tmp_path / "bad.hangdoc", "../new", tmp_path)
     (tmp_path / "HD101").mkdir()
     (tmp_path / "HD101" / "old.json").touch()
     with pytest.raises(UsageError):
-        add_case(tmp_path / "bad", "old", tmp_path)
+        add_case(tmp_path / "bad.hangdoc", "old", tmp_path)
 
 
 def test_an_update_changes_the_pins_and_no_expectation(tmp_path):

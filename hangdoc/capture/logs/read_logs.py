@@ -154,7 +154,7 @@ def snapshot_of(read: Sequence[ReadFile], notes: Sequence[Unavailable], source: 
     for rank in ranks_in(logged):
         known.setdefault(rank, RankSnapshot(rank, "", "log", world_size=world))
     told: tuple[Overdue | Raised | Behind | Call, ...]
-    told = (*logged.overdue, *logged.raised, *logged.behind, *logged.calls)
+    told = (*logged.overdue, *(r for r in logged.raised if not r.follows), *logged.behind, *logged.calls)
     sources, sourceless = sources_of((*seen.stacks, *(fact.stack for fact in told)), source, modified)
     cut = (Unavailable("log", f"{each.file.path}: {each.file.cut}") for each in read if each.file.cut)
     return JobSnapshot(

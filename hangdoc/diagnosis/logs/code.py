@@ -40,7 +40,7 @@ def excerpts(known: Known, reading: Reading) -> tuple[CodeExcerpt, ...]:
 
 def _text(job: JobSnapshot, frame: Frame) -> SourceText | None:
     found = [each for each in job.sources if each.file == frame.file and each.holds(frame.line)]
-    return min(found, key=lambda each: each.text.count("\n"), default=None)
+    return min(found, key=lambda each: len(each.text), default=None)
 
 
 def _excerpt(text: SourceText, notes: dict[int, tuple[str, bool]]) -> CodeExcerpt:

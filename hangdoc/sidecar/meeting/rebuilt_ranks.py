@@ -285,7 +285,7 @@ def _with_stacks(rank: RankSnapshot, journal: Journal | None, stacks: list[Stack
     if rank.process is not None:
         _restore(rank.process, stacks)
     end = rank.exit
-    if end is not None and end.exception:
+    if end is not None and end.stack:  # of an exception, or of where a signal ended the rank
         chain = tuple(replace(each, stack=_resolved(each.stack, stacks)) for each in end.raised_from)
         end = replace(end, stack=_resolved(end.stack, stacks), raised_from=chain)
     return replace(rank, journal=journal, exit=end, first_store=_resolved(rank.first_store, stacks))

@@ -7,6 +7,7 @@ from cases import DATA
 
 from hangdoc.diagnosis.causes.registry import RULES
 from hangdoc.diagnosis.explanation import Explanation
+from hangdoc.diagnosis.logs.reading import NO_CAUSE
 from hangdoc.model.catalogue import catalogue
 
 
@@ -15,7 +16,7 @@ def stories(base: type = Explanation) -> list[type]:
 
 
 def test_the_rules_name_exactly_the_codes_that_the_catalogue_calls_recognised() -> None:
-    given = {code for rule in RULES for code in rule.codes}
+    given = {code for rule in RULES for code in rule.codes} | {NO_CAUSE}
     assert given == {code for code, entry in catalogue().items() if entry.recognised}
 
 

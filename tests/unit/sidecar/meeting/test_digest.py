@@ -31,7 +31,8 @@ from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
-ALL = sorted(path.stem for path in DATA.glob("*/*.hangdoc"))
+ALL = sorted(path.stem for path in DATA.glob("*/*.hangdoc") if path.parent.name != "HD113")
+"""Without those of logs, which no watch takes."""
 
 
 class Meeting:

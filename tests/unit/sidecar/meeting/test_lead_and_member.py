@@ -430,7 +430,7 @@ def test_the_snapshots_that_are_held_are_no_more_than_the_jobs_ranks_can_have(mo
     for number in range(2):
         forged(table.desk, f"forged-{number}", [], world=2, left=True)
         put_parts(table.desk, f"end/forged-{number}", bytes(100), MOST_PARTS)
-    assert {member: len(end) for member, end in table.step().ends.items()} == {"forged-0": 100}  # 2 ranks of 8 parts
+    assert [len(end) for end in table.step().ends.values()] == [100]  # one of the two: 2 ranks of 8 parts
 
 
 def test_the_end_of_a_watch_that_does_not_fit_is_not_kept() -> None:
