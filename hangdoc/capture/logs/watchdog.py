@@ -14,8 +14,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from hangdoc.capture.logs.lines import Line, rank_before, time_of
+from hangdoc.capture.logs.lines import FRONT, Line, rank_before, time_of
 from hangdoc.capture.logs.sift import Marker
 from hangdoc.model.logged import Alive, Member, Overdue, Place, Progress
 from hangdoc.model.process import Frame, Stack
@@ -51,6 +52,8 @@ _STUCK = re.compile(r"watchdog got stuck for|Heartbeat monitor timed out")
 _OBSERVED = "Observed flight recorder dump signal"
 _OPTIONS = re.compile(r"initialization options: size: (\d{1,6}), global rank: (\d{1,6})")
 _FRAME = re.compile(r"#\d{1,4} (?P<function>\S{1,300}) from (?P<file>\S.{0,999}):(?P<line>\d{1,7})$")
+_MOST_RECORDS = 8
+"""In one line, where several ranks write at a time; judgement."""
 _UNKNOWN = (1 << 64) - 1
 """A size that was never set: -1 as size_t."""
 
@@ -101,7 +104,7 @@ def _records(
 ) -> Iterator[Overdue | Progress | Alive | Member]:
     text = line.text
     place = Place(line.file, line.number, "watchdog")
-    for record in _RECORD.finditer(text) if "WorkNCCL(" in text else ():
+    for record in islice(_RECORD.finditer(text), _MOST_RECORDS) if "WorkNCCL(" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Overdue(
@@ -117,7 +120,7 @@ def _records(
             int(record["ran"] or 0),
             time_of(text, year, record.start()),
         )
-    for record in _PROGRESS.finditer(text) if "last enqueued" in text else ():
+    for record in islice(_PROGRESS.finditer(text), _MOST_RECORDS) if "last enqueued" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Progress(
@@ -173,10 +176,10 @@ def _signals(line: Line, year: int, rank_of: Callable[[Line, int, int], int | No
 def _group_before(text: str, at: int) -> tuple[str, int]:
     """(group, member) of the nearest prefix before that place; ('', member) where only [Rank k] stands there."""
     found = None
-    for found in _GROUP.finditer(text, 0, at):  # noqa: B007
+    for found in _GROUP.finditer(text, max(0, at - FRONT), at):  # noqa: B007
         pass
     member = None
-    for member in _MEMBER.finditer(text, found.end() if found is not None else 0, at):  # noqa: B007
+    for member in _MEMBER.finditer(text, found.end() if found is not None else max(0, at - FRONT), at):  # noqa: B007
         pass
     if found is None:
         return "", int(member[1]) if member is not None else -1
@@ -225,6 +228,8 @@ def _distinct(overdue: list[Overdue]) -> list[Overdue]:
     ranked = {(c.group, c.member): c.rank for c in overdue if c.rank is not None and c.group}
     told = {(c.member, c.sequence, c.op) for c in overdue if c.rank is not None}
     kept: dict[tuple[object, ...], Overdue] = {}
+    groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    """The same call → the groups under which it is kept, the last one last."""
     for telling in overdue:
         rank = telling.rank if telling.rank is not None else ranked.get((telling.group, telling.member))
         if rank is None and (telling.member, telling.sequence, telling.op) in told:
@@ -232,12 +237,14 @@ def _distinct(overdue: list[Overdue]) -> list[Overdue]:
         call = replace(telling, rank=rank)
         who = (call.place.file, call.member) if call.rank is None else call.rank
         key = (who, call.sequence, call.op, call.numel_in)
-        alike = [each for each in kept if each[:-1] == key]
-        before = next((each for each in alike if each[-1] == call.group or "" in (each[-1], call.group)), None)
+        before = next((each for each in groups[key] if each == call.group or "" in (each, call.group)), None)
         if before is None:
             kept[(*key, call.group)] = call
+            groups[key].append(call.group)
             continue
-        first = kept.pop(before)
+        first = kept.pop((*key, before))
+        groups[key].remove(before)
+        groups[key].append(first.group or call.group)
         kept[(*key, first.group or call.group)] = replace(
             first,
             group=first.group or call.group,

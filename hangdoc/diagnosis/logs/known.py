@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hangdoc.model.logged import Alive, Behind, Ended, Logged, Overdue, Progress, Raised, Stream
+from hangdoc.model.logged import Alive, Behind, Ended, Logged, Member, Overdue, Progress, Raised, Stream
 from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -91,6 +91,8 @@ class Known:
     def __init__(self, job: JobSnapshot, logged: Logged) -> None:
         self.job = job
         self.logged = logged
+        self._members: dict[str, tuple[frozenset[int], bool]] = {}
+        self._sizes: dict[str, int] = {}
 
     @cached_property
     def world(self) -> int | None:
@@ -162,26 +164,46 @@ class Known:
 
     def has_messages(self, group: str) -> bool:
         """True if a message of the group is overdue: then its calls' numbers can't be compared between ranks."""
-        return any(call.op in _MESSAGES for call in self.logged.overdue if call.group == group)
+        return group in self._with_messages
+
+    @cached_property
+    def _with_messages(self) -> frozenset[str]:
+        return frozenset(call.group for call in self.logged.overdue if call.op in _MESSAGES)
 
     def enqueued(self, group: str) -> Mapping[int, Progress]:
         """Rank → the last it says of how far it is in the group."""
-        found: dict[int, Progress] = {}
+        return self._enqueued.get(group, {})
+
+    @cached_property
+    def _enqueued(self) -> Mapping[str, Mapping[int, Progress]]:
+        found: dict[str, dict[int, Progress]] = defaultdict(dict)
         for each in self.logged.progress:
-            if each.rank is None or each.group != group or not group:
+            if each.rank is None or not each.group:
                 continue
-            before = found.get(each.rank)
+            before = found[each.group].get(each.rank)
             if before is None or (each.at, each.enqueued) >= (before.at, before.enqueued):
-                found[each.rank] = each
+                found[each.group][each.rank] = each
         return found
+
+    @cached_property
+    def _by_group(self) -> Mapping[str, tuple[Overdue | Progress | Member, ...]]:
+        """Group → the facts about it. There may be as many groups as ranks."""
+        found: dict[str, list[Overdue | Progress | Member]] = defaultdict(list)
+        facts: tuple[Overdue | Progress | Member, ...]
+        facts = (*self.logged.overdue, *self.logged.progress, *self.logged.members)
+        for each in facts:
+            found[each.group].append(each)
+        return {group: tuple(facts) for group, facts in found.items()}
 
     def members(self, group: str) -> tuple[frozenset[int], bool]:
         """The global ranks of a group that are known, and whether those are all."""
+        if group not in self._members:
+            self._members[group] = self._members_of(group)
+        return self._members[group]
+
+    def _members_of(self, group: str) -> tuple[frozenset[int], bool]:
         size = self.size(group)
-        said = {each.rank for each in self.logged.members if each.group == group}
-        facts: tuple[Overdue | Progress, ...] = (*self.logged.overdue, *self.logged.progress)
-        seen = {each.rank for each in facts if each.group == group and each.rank is not None}
-        named = frozenset(said | seen)
+        named = frozenset(each.rank for each in self._by_group.get(group, ()) if each.rank is not None)
         if size and len(named) == size:
             return named, True
         if size and size == self.world:
@@ -206,10 +228,16 @@ class Known:
 
         Example: an all-gather of 1 element into 6 is one of six ranks.
         """
-        said = {each.size for each in self.logged.members if each.group == group and each.size}
+        if group not in self._sizes:
+            self._sizes[group] = self._size_of(group)
+        return self._sizes[group]
+
+    def _size_of(self, group: str) -> int:
+        facts = self._by_group.get(group, ())
+        said = {each.size for each in facts if isinstance(each, Member) and each.size}
         if len(said) == 1:
             return next(iter(said))
-        found = {size for c in self.logged.overdue if c.group == group and (size := _ratio(c))}
+        found = {size for c in facts if isinstance(c, Overdue) and (size := _ratio(c))}
         if len(found) == 1:
             return next(iter(found))
         return self.world or 0 if self._is_default(group) else 0
@@ -219,8 +247,8 @@ class Known:
         return number == DEFAULT or "default_pg" in group
 
     def _in_own_places(self, group: str) -> bool:
-        facts: tuple[Overdue | Progress, ...] = (*self.logged.overdue, *self.logged.progress)
-        found = [each for each in facts if each.group == group and each.member >= 0]
+        facts = (each for each in self._by_group.get(group, ()) if not isinstance(each, Member))
+        found = [each for each in facts if each.member >= 0]
         return bool(found) and all(each.rank == each.member for each in found)
 
     @cached_property
@@ -286,8 +314,16 @@ class Known:
             return True
         if fact.at and self.first_overdue_at:
             return fact.at <= self.first_overdue_at
-        same = [c.place.line for c in self.logged.overdue if c.place.file == fact.place.file]
-        return not same or fact.place.line < min(same)
+        first = self._first_lines.get(fact.place.file)
+        return first is None or fact.place.line < first
+
+    @cached_property
+    def _first_lines(self) -> Mapping[str, int]:
+        """File → the line of its first time-out."""
+        found: dict[str, int] = {}
+        for call in self.logged.overdue:
+            found[call.place.file] = min(found.get(call.place.file, call.place.line), call.place.line)
+        return found
 
     def is_last(self, raised: Raised) -> bool:
         """True if nothing that a program wrote of its work stands behind the exception: else it was caught and
