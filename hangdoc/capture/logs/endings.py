@@ -46,7 +46,7 @@ _SIGNALS = {
     "Illegal instruction": signal.SIGILL,
     "Out Of Memory": signal.SIGKILL,
 }
-_MOST_TASKS = 100_000
+_MOST_TASKS = 1 << 15
 """In all lines together."""
 
 

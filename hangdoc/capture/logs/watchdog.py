@@ -225,7 +225,10 @@ def _in_one(call: Overdue, groups: Mapping[str, int]) -> Overdue:
 def _distinct(overdue: list[Overdue]) -> list[Overdue]:
     """Each overdue call once: a rank tells it again when its watchdog dies, then often without saying who it is. The
     first telling has the time, a later one may have the group or the stack."""
-    ranked = {(c.group, c.member): c.rank for c in overdue if c.rank is not None and c.group}
+    ranked: dict[tuple[str, int], int | None] = {}
+    for c in overdue:
+        if c.rank is not None and c.group and ranked.setdefault((c.group, c.member), c.rank) != c.rank:
+            ranked[c.group, c.member] = None  # the name stands for several groups
     told = {(c.member, c.sequence, c.op) for c in overdue if c.rank is not None}
     kept: dict[tuple[object, ...], Overdue] = {}
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)

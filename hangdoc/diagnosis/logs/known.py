@@ -158,17 +158,39 @@ class Known:
         members, all_known = self.members(key.group)
         ahead = frozenset(
             rank for rank, far in self.enqueued(key.group).items() if far.enqueued >= key.sequence
-        ) if key.numbered and not self.has_messages(key.group) else frozenset()  # fmt: skip
+        ) if key.numbered and not self.is_not_compared(key.group) else frozenset()  # fmt: skip
         arrived = frozenset(waiting) | ahead
         return Meeting(key, waiting, arrived, members, len(members) if all_known else self.size(key.group))
 
-    def has_messages(self, group: str) -> bool:
-        """True if a message of the group is overdue: then its calls' numbers can't be compared between ranks."""
-        return group in self._with_messages
+    def is_not_compared(self, group: str) -> bool:
+        """True if numbers of the group's calls can't be compared between ranks: a message of it is overdue, or the name
+        stands for several groups."""
+        return group in self._not_compared
 
     @cached_property
-    def _with_messages(self) -> frozenset[str]:
-        return frozenset(call.group for call in self.logged.overdue if call.op in _MESSAGES)
+    def _not_compared(self) -> frozenset[str]:
+        messages = {call.group for call in self.logged.overdue if call.op in _MESSAGES}
+        places: dict[tuple[str, int], set[int]] = defaultdict(set)
+        calls: dict[tuple[int | None, int], set[str]] = defaultdict(set)
+        for call in self.logged.overdue:
+            if call.group and call.member >= 0 and call.rank is not None:
+                places[call.group, call.member].add(call.rank)
+            elif not call.group and call.sequence >= 0:
+                # Before torch 2.3 no line names a group: one number of one rank, of two operations, is of two groups.
+                calls[call.rank, call.sequence].add(call.op)
+        # Two ranks at one place of a group: torch before 2.5 numbers the groups of each process for itself.
+        several = {group for (group, _), ranks in places.items() if len(ranks) > 1}
+        unnamed = {""} if any(len(ops) > 1 for ops in calls.values()) else set()
+        return frozenset(messages | several | unnamed)
+
+    @cached_property
+    def several_runs(self) -> bool:
+        """True if two files tell of one rank at different calls of one group: of two jobs, or of two runs of one."""
+        told: dict[tuple[int | None, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for call in self.logged.overdue:
+            if call.rank is not None and call.group and call.sequence >= 0:
+                told[call.rank, call.group][call.place.file].add(call.sequence)
+        return any(len({frozenset(each) for each in files.values()}) > 1 for files in told.values())
 
     def enqueued(self, group: str) -> Mapping[int, Progress]:
         """Rank → the last it says of how far it is in the group."""
@@ -335,7 +357,7 @@ class Known:
 
     def is_behind(self, rank: int, meeting: Meeting) -> Progress | None:
         """Its own word that it had not finished issuing the call when the others had been overdue in it."""
-        if self.has_messages(meeting.key.group) or not meeting.key.numbered:
+        if self.is_not_compared(meeting.key.group) or not meeting.key.numbered:
             return None
         far = self.enqueued(meeting.key.group).get(rank)
         if far is None or far.enqueued >= meeting.key.sequence:

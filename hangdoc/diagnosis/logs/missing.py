@@ -32,7 +32,7 @@ from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Raised
 from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
 
-_SIGKILL = 9
+_SIGABRT, _SIGKILL = 6, 9
 _BARRIER = "monitored_barrier"
 _NOBODY = frozenset[int]()
 _MOST_STEPS = 1_000_000
@@ -63,7 +63,7 @@ def waits_for(known: Known) -> dict[int, frozenset[int]]:
     for call in known.logged.overdue:
         overdue[call.group].add(call.rank)
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group):
+        if known.is_not_compared(meeting.key.group):
             continue
         absent = meeting.missing - overdue[meeting.key.group]
         for rank in meeting.waiting:
@@ -100,7 +100,7 @@ def missing(known: Known) -> Iterator[Reading]:
     """Each call whose missing members wait for nobody, and circles of waits."""
     graph = waits_for(known)
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group):
+        if known.is_not_compared(meeting.key.group):
             continue
         late = [rank for rank in meeting.missing if rank not in known.overdue and rank not in known.cut_off]
         if late:
@@ -190,7 +190,7 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
         sentence([Does(named, "is", "are"), " behind in ", _where_others_wait(meeting)], said),
         NO_CAUSE,
         named,
-        Confidence.CERTAIN if how is _Shown.COUNTED else Confidence.LIKELY,
+        Confidence.CERTAIN if how is _Shown.COUNTED and not known.several_runs else Confidence.LIKELY,
         why=why,
         fix=_look_at(named),
         sure=sure,
@@ -201,7 +201,10 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
 
 def _not_seen(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown) -> Reading:
     fewer = len(named) < len(meeting.waiting)
-    likely = fewer and (how is _Shown.STUCK or (known.whole and how in (_Shown.LIVES, _Shown.WORKS)))
+    # torch's watchdog aborts who waits: a rank that ended so may have told of it in a part of its log that is missing.
+    aborted = any(known.ends[rank].signal == _SIGABRT for rank in named if rank in known.ends)
+    told = how is _Shown.LIVES or (how is _Shown.WORKS and not aborted)
+    likely = fewer and (how is _Shown.STUCK or (known.whole and told))
     if how is _Shown.STUCK:
         said: Message = ["its" if len(named) == 1 else "their", " watchdog thread was stuck before any time-out"]
         sources = tuple(known.stuck[rank].place for rank in named)[:2]
