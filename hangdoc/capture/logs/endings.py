@@ -33,7 +33,8 @@ _CLOSING = re.compile(
     r"Sending process (\d{1,9}) closing signal|shutdown process (\d{1,9}) via .{0,40}, forcefully exiting"
 )
 _TASKS = re.compile(
-    r"srun: error: (?P<host>[\w.-]{1,100}): tasks? (?P<tasks>[\d,-]{1,2000}): (?P<how>[A-Z][\w ()]{1,80})"
+    r"srun: error: (?P<host>[\w.-]{1,100}): tasks? (?P<tasks>\d{1,6}(?:[,-]\d{1,6}){0,400}): "
+    r"(?P<how>[A-Z][\w ()]{1,80})"
 )
 _SIGNALS = {
     "Aborted": signal.SIGABRT,
@@ -45,7 +46,8 @@ _SIGNALS = {
     "Illegal instruction": signal.SIGILL,
     "Out Of Memory": signal.SIGKILL,
 }
-_MOST_TASKS = 100_000
+_MOST_TASKS = 1 << 15
+"""In all lines together."""
 
 
 def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
@@ -55,6 +57,7 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
     root = False
     fields: dict[str, str] = {}
     cancelled = False
+    room = _MOST_TASKS
     for line in lines:
         text = line.body if line.label else line.text
         if "Root Cause (first" in text:
@@ -79,8 +82,9 @@ def ends(lines: Sequence[Line], year: int) -> Iterator[Ended]:
                     found[("pid", told.pid)] = told
                 fields, root = {}, False
         for tasks in _TASKS.finditer(text) if "srun: error" in text else ():
-            for end in _of_tasks(line, tasks, asked=cancelled):
+            for end in _of_tasks(line, tasks, room, asked=cancelled):
                 found.setdefault(("task", end.rank), end)
+                room -= 1
     yield from (replace(end, asked=True) if end.pid in asked and end.signal else end for end in found.values())
 
 
@@ -98,7 +102,7 @@ def _with_status(end: Ended, code: int) -> Ended:
     return replace(end, signal=-code) if code < 0 else replace(end, status=code)
 
 
-def _of_tasks(line: Line, found: re.Match[str], *, asked: bool) -> Iterator[Ended]:
+def _of_tasks(line: Line, found: re.Match[str], most: int, *, asked: bool) -> Iterator[Ended]:
     """Slurm's tasks; after a step was cancelled, a kill is Slurm's own."""
     place = Place(line.file, line.number, "Slurm")
     how = next((number for word, number in _SIGNALS.items() if found["how"].startswith(word)), None)
@@ -106,11 +110,11 @@ def _of_tasks(line: Line, found: re.Match[str], *, asked: bool) -> Iterator[Ende
     count = 0
     for part in found["tasks"].split(","):
         low, _, high = part.partition("-")
-        if not low.isdigit() or (high and not high.isdigit()):
+        if high and not high.isdecimal():
             continue
         for task in range(int(low), int(high or low) + 1):
             count += 1
-            if count > _MOST_TASKS:
+            if count > most:
                 return
             killed = how in (signal.SIGKILL, signal.SIGTERM) and not found["how"].startswith("Out Of Memory")
             yield Ended(

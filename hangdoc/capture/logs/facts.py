@@ -53,6 +53,8 @@ _AFTERMATH = re.compile(
 )
 """Lines that no program of a user's writes of its work: torch's, a launcher's and the interpreter's last words."""
 _MOST_LINE = 300
+_MOST_RANKS = 1 << 17
+"""Of a job; a larger number is a count of something else. Judgement."""
 
 
 def facts_of(read: Sequence[ReadFile], this_year: int = 0) -> tuple[Logged, int | None]:
@@ -152,7 +154,7 @@ def _world_size(lines: Iterable[Line], logged: Logged) -> int | None:
     said = [int(found[1]) for text in settings for pattern in _WORLD if (found := pattern.search(text)) is not None]
     said += [each.size for each in logged.members if each.group.partition("(")[0] == "0" and each.size]
     said += [each.expected for each in logged.set_ups if each.expected > 0]
-    return max(said, default=None)
+    return max((size for size in said if size <= _MOST_RANKS), default=None)
 
 
 def ranks_in(logged: Logged) -> set[int]:

@@ -29,6 +29,8 @@ _LABEL = re.compile(
 _GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)([.,]\d{1,9})?")
 MAX_TEXT = 16 << 10
+FRONT = 1_000
+"""Characters before a record in which its own front stands; torch's have some 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def _name_of(found: re.Match[str]) -> str:
 def rank_before(text: str, at: int) -> int | None:
     """The global rank of the nearest ``[rankN]:`` before that place: two records may share a line."""
     found = None
-    for found in _RANK.finditer(text, 0, at):  # noqa: B007  (the last one)
+    for found in _RANK.finditer(text, max(0, at - FRONT), at):  # noqa: B007  (the last one)
         pass
     return int(found[1]) if found is not None else None
 
@@ -94,7 +96,7 @@ def time_of(text: str, year: int, at: int | None = None) -> float:
     """
     end = len(text) if at is None else at
     found = None
-    for found in _GLOG.finditer(text, 0, end):  # noqa: B007
+    for found in _GLOG.finditer(text, max(0, end - FRONT) if at is not None else 0, end):  # noqa: B007
         pass
     if found is not None:
         return _seconds((year, int(found[1]), int(found[2]), *map(int, found.group(3, 4, 5))), found[6])

@@ -43,6 +43,10 @@ _DISTRIBUTED = "torch/distributed/"
 _CHILD = re.compile(r"-- Process (\d{1,6}) terminated with the following error:")
 """What mp.spawn prints before a child's traceback; its number is the rank, by the function's first argument."""
 _MOST_FRAMES, _MOST_TEXT = 64, 400
+_LONGEST_WAY, _MOST_OPEN = 2_000, 64
+"""Lines from the first of a traceback to its last, and how many are followed at a time; judgement."""
+_LONGEST_PREFIX = 300
+"""Characters before 'Traceback': more are no date, host or rank."""
 
 
 @dataclass(slots=True)
@@ -73,24 +77,27 @@ def raised_in(lines: Sequence[Line], year: int, rank_of: Callable[[Line], int | 
     """The tracebacks in ``lines``, by the place where each begins. ``rank_of``: who wrote a line that does not say
     it."""
     begun: list[_Open] = []
+    """The newest last."""
     child: int | None = None
     found: list[tuple[_Open, str, float]] = []
     before_it: Line | None = None
     """The last line before the first of those that are open: a program's own log line often has the time."""
     for line in lines:
-        begun = [each for each in begun if each.line.file == line.file and line.number - each.line.number < 2_000]
+        while begun and (begun[0].line.file != line.file or line.number - begun[0].line.number >= _LONGEST_WAY):
+            begun.pop(0)
+        del begun[:-_MOST_OPEN]
         spawned = _CHILD.search(line.text) if "-- Process " in line.text else None
         if spawned is not None:
             child, begun = int(spawned[1]), []
             continue
         fatal = line.text.find(_FATAL)
-        if fatal >= 0:
+        if 0 <= fatal <= _LONGEST_PREFIX:
             opened = _Open(line, _alike(line.text[:fatal]), fatal=True)
             begun = [*(each for each in begun if each.prefix.pattern != opened.prefix.pattern), opened]
             found.append((opened, line.text[fatal : fatal + _MOST_TEXT], time_of(line.text, year)))
             continue
         here = line.text.find(TRACEBACK)
-        if here >= 0:
+        if 0 <= here <= _LONGEST_PREFIX:
             prefix = _alike(line.text[:here])
             before = next((each for each in begun if each.chained and each.prefix.pattern == prefix.pattern), None)
             if before is not None:

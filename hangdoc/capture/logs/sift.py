@@ -117,8 +117,9 @@ def sift(
         if len(held) > _LAST_PIECES:
             _search(*held.popleft(), markers, kept, _MOST_OF_A_PIECE)
         number += piece.count(b"\n")
-        lead = (lead + piece)[-_LEAD:] if len(piece) < _LEAD else piece[-_LEAD:]
-        lead = lead[lead.find(b"\n") + 1 :]
+        lead = lead + piece if len(piece) < _LEAD else piece
+        if len(lead) > _LEAD:
+            lead = lead[lead.find(b"\n", len(lead) - _LEAD) + 1 :]
         tail += piece
         if len(tail) > 2 * _TAIL:
             gone = tail[:-_TAIL]

@@ -44,6 +44,13 @@ class Speakers:
         self._by_name = _numbered(paths)
         self.torch_says = any(self._files.values())
         """Some line has ``[rankN]:`` (torch 2.2 and later)."""
+        self._one_each = len(self._files) > 1 and all(len(ranks) == 1 for ranks in self._files.values())
+        self._beside: dict[str, set[int]] = defaultdict(set)
+        """The folder of a process among torchrun's → the ranks that its files name."""
+        for path, ranks in self._files.items():
+            attempt = _ATTEMPT.search(path)
+            if attempt is not None:
+                self._beside[path[: attempt.end(2)]] |= ranks
         self._local_is_global = self._one_host()
 
     def of(self, line: Line) -> int | None:
@@ -73,8 +80,7 @@ class Speakers:
         attempt = _ATTEMPT.search(path)
         if attempt is not None:
             # Beside it lies the other stream of the same process.
-            sibling = path[: attempt.end(2)]
-            beside = {rank for other, ranks in self._files.items() if other.startswith(f"{sibling}/") for rank in ranks}
+            beside = self._beside.get(path[: attempt.end(2)], set())
             if len(beside) == 1:
                 return next(iter(beside))
             return int(attempt[2]) if self._local_is_global and not beside else None
@@ -86,10 +92,7 @@ class Speakers:
 
     def _alone(self, path: str) -> bool:
         """True if the file is one of several that each have one rank, or carries a rank's number."""
-        others = [ranks for other, ranks in self._files.items() if other != path]
-        return (bool(others) and all(len(ranks) == 1 for ranks in others)) or bool(
-            _ATTEMPT.search(path) or path in self._by_name
-        )
+        return self._one_each or bool(_ATTEMPT.search(path)) or path in self._by_name
 
     def _one_host(self) -> bool:
         """True if no local rank speaks for a global one with another number."""

@@ -14,8 +14,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from hangdoc.capture.logs.lines import Line, rank_before, time_of
+from hangdoc.capture.logs.lines import FRONT, Line, rank_before, time_of
 from hangdoc.capture.logs.sift import Marker
 from hangdoc.model.logged import Alive, Member, Overdue, Place, Progress
 from hangdoc.model.process import Frame, Stack
@@ -51,6 +52,8 @@ _STUCK = re.compile(r"watchdog got stuck for|Heartbeat monitor timed out")
 _OBSERVED = "Observed flight recorder dump signal"
 _OPTIONS = re.compile(r"initialization options: size: (\d{1,6}), global rank: (\d{1,6})")
 _FRAME = re.compile(r"#\d{1,4} (?P<function>\S{1,300}) from (?P<file>\S.{0,999}):(?P<line>\d{1,7})$")
+_MOST_RECORDS = 8
+"""In one line, where several ranks write at a time; judgement."""
 _UNKNOWN = (1 << 64) - 1
 """A size that was never set: -1 as size_t."""
 
@@ -101,7 +104,7 @@ def _records(
 ) -> Iterator[Overdue | Progress | Alive | Member]:
     text = line.text
     place = Place(line.file, line.number, "watchdog")
-    for record in _RECORD.finditer(text) if "WorkNCCL(" in text else ():
+    for record in islice(_RECORD.finditer(text), _MOST_RECORDS) if "WorkNCCL(" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Overdue(
@@ -117,7 +120,7 @@ def _records(
             int(record["ran"] or 0),
             time_of(text, year, record.start()),
         )
-    for record in _PROGRESS.finditer(text) if "last enqueued" in text else ():
+    for record in islice(_PROGRESS.finditer(text), _MOST_RECORDS) if "last enqueued" in text else ():
         group, member = _group_before(text, record.start())
         rank = rank_before(text, record.start())
         yield Progress(
@@ -173,10 +176,10 @@ def _signals(line: Line, year: int, rank_of: Callable[[Line, int, int], int | No
 def _group_before(text: str, at: int) -> tuple[str, int]:
     """(group, member) of the nearest prefix before that place; ('', member) where only [Rank k] stands there."""
     found = None
-    for found in _GROUP.finditer(text, 0, at):  # noqa: B007
+    for found in _GROUP.finditer(text, max(0, at - FRONT), at):  # noqa: B007
         pass
     member = None
-    for member in _MEMBER.finditer(text, found.end() if found is not None else 0, at):  # noqa: B007
+    for member in _MEMBER.finditer(text, found.end() if found is not None else max(0, at - FRONT), at):  # noqa: B007
         pass
     if found is None:
         return "", int(member[1]) if member is not None else -1
@@ -222,7 +225,10 @@ def _in_one(call: Overdue, groups: Mapping[str, int]) -> Overdue:
 def _distinct(overdue: list[Overdue]) -> list[Overdue]:
     """Each overdue call once: a rank tells it again when its watchdog dies, then often without saying who it is. The
     first telling has the time, a later one may have the group or the stack."""
-    ranked = {(c.group, c.member): c.rank for c in overdue if c.rank is not None and c.group}
+    ranked: dict[tuple[str, int], int | None] = {}
+    for c in overdue:
+        if c.rank is not None and c.group and ranked.setdefault((c.group, c.member), c.rank) != c.rank:
+            ranked[c.group, c.member] = None  # the name stands for several groups
     told = {(c.member, c.sequence, c.op) for c in overdue if c.rank is not None}
     kept: dict[tuple[object, ...], Overdue] = {}
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)

@@ -43,7 +43,7 @@ class _Put:
 def clashes(known: Known) -> Iterator[Reading]:
     """Each call in which ranks differ, first those of overdue calls."""
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group) or not meeting.key.numbered:
+        if known.is_not_compared(meeting.key.group) or not meeting.key.numbered:
             continue
         found = _compared(
             {r: _of_overdue(c) for r, c in meeting.waiting.items()}, meeting.key.sequence, meeting.key.group

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hangdoc.model.logged import Alive, Behind, Ended, Logged, Overdue, Progress, Raised, Stream
+from hangdoc.model.logged import Alive, Behind, Ended, Logged, Member, Overdue, Progress, Raised, Stream
 from hangdoc.model.operations import operation
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -93,6 +93,8 @@ class Known:
     def __init__(self, job: JobSnapshot, logged: Logged) -> None:
         self.job = job
         self.logged = logged
+        self._members: dict[str, tuple[frozenset[int], bool]] = {}
+        self._sizes: dict[str, int] = {}
 
     @cached_property
     def world(self) -> int | None:
@@ -158,32 +160,74 @@ class Known:
         members, all_known = self.members(key.group)
         ahead = frozenset(
             rank for rank, far in self.enqueued(key.group).items() if far.enqueued >= key.sequence
-        ) if key.numbered and not self.has_messages(key.group) else frozenset()  # fmt: skip
+        ) if key.numbered and not self.is_not_compared(key.group) else frozenset()  # fmt: skip
         arrived = frozenset(waiting) | ahead
         return Meeting(key, waiting, arrived, members, len(members) if all_known else self.size(key.group))
 
-    def has_messages(self, group: str) -> bool:
-        """True if a message of the group is overdue: then its calls' numbers can't be compared between ranks."""
-        return any(call.op in _MESSAGES for call in self.logged.overdue if call.group == group)
+    def is_not_compared(self, group: str) -> bool:
+        """True if numbers of the group's calls can't be compared between ranks: a message of it is overdue, or the name
+        stands for several groups."""
+        return group in self._not_compared
+
+    @cached_property
+    def _not_compared(self) -> frozenset[str]:
+        messages = {call.group for call in self.logged.overdue if call.op in _MESSAGES}
+        places: dict[tuple[str, int], set[int]] = defaultdict(set)
+        calls: dict[tuple[int | None, int], set[str]] = defaultdict(set)
+        for call in self.logged.overdue:
+            if call.group and call.member >= 0 and call.rank is not None:
+                places[call.group, call.member].add(call.rank)
+            elif not call.group and call.sequence >= 0:
+                # Before torch 2.3 no line names a group: one number of one rank, of two operations, is of two groups.
+                calls[call.rank, call.sequence].add(call.op)
+        # Two ranks at one place of a group: torch before 2.5 numbers the groups of each process for itself.
+        several = {group for (group, _), ranks in places.items() if len(ranks) > 1}
+        unnamed = {""} if any(len(ops) > 1 for ops in calls.values()) else set()
+        return frozenset(messages | several | unnamed)
+
+    @cached_property
+    def several_runs(self) -> bool:
+        """True if two files tell of one rank at different calls of one group: of two jobs, or of two runs of one."""
+        told: dict[tuple[int | None, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for call in self.logged.overdue:
+            if call.rank is not None and call.group and call.sequence >= 0:
+                told[call.rank, call.group][call.place.file].add(call.sequence)
+        return any(len({frozenset(each) for each in files.values()}) > 1 for files in told.values())
 
     def enqueued(self, group: str) -> Mapping[int, Progress]:
         """Rank → the last it says of how far it is in the group."""
-        found: dict[int, Progress] = {}
+        return self._enqueued.get(group, {})
+
+    @cached_property
+    def _enqueued(self) -> Mapping[str, Mapping[int, Progress]]:
+        found: dict[str, dict[int, Progress]] = defaultdict(dict)
         for each in self.logged.progress:
-            if each.rank is None or each.group != group or not group:
+            if each.rank is None or not each.group:
                 continue
-            before = found.get(each.rank)
+            before = found[each.group].get(each.rank)
             if before is None or (each.at, each.enqueued) >= (before.at, before.enqueued):
-                found[each.rank] = each
+                found[each.group][each.rank] = each
         return found
+
+    @cached_property
+    def _by_group(self) -> Mapping[str, tuple[Overdue | Progress | Member, ...]]:
+        """Group → the facts about it. There may be as many groups as ranks."""
+        found: dict[str, list[Overdue | Progress | Member]] = defaultdict(list)
+        facts: tuple[Overdue | Progress | Member, ...]
+        facts = (*self.logged.overdue, *self.logged.progress, *self.logged.members)
+        for each in facts:
+            found[each.group].append(each)
+        return {group: tuple(facts) for group, facts in found.items()}
 
     def members(self, group: str) -> tuple[frozenset[int], bool]:
         """The global ranks of a group that are known, and whether those are all."""
+        if group not in self._members:
+            self._members[group] = self._members_of(group)
+        return self._members[group]
+
+    def _members_of(self, group: str) -> tuple[frozenset[int], bool]:
         size = self.size(group)
-        said = {each.rank for each in self.logged.members if each.group == group}
-        facts: tuple[Overdue | Progress, ...] = (*self.logged.overdue, *self.logged.progress)
-        seen = {each.rank for each in facts if each.group == group and each.rank is not None}
-        named = frozenset(said | seen)
+        named = frozenset(each.rank for each in self._by_group.get(group, ()) if each.rank is not None)
         if size and len(named) == size:
             return named, True
         if size and size == self.world:
@@ -208,10 +252,16 @@ class Known:
 
         Example: an all-gather of 1 element into 6 is one of six ranks.
         """
-        said = {each.size for each in self.logged.members if each.group == group and each.size}
+        if group not in self._sizes:
+            self._sizes[group] = self._size_of(group)
+        return self._sizes[group]
+
+    def _size_of(self, group: str) -> int:
+        facts = self._by_group.get(group, ())
+        said = {each.size for each in facts if isinstance(each, Member) and each.size}
         if len(said) == 1:
             return next(iter(said))
-        found = {size for c in self.logged.overdue if c.group == group and (size := _ratio(c))}
+        found = {size for c in facts if isinstance(c, Overdue) and (size := _ratio(c))}
         if len(found) == 1:
             return next(iter(found))
         return self.world or 0 if self._is_default(group) else 0
@@ -221,8 +271,8 @@ class Known:
         return number == DEFAULT or "default_pg" in group
 
     def _in_own_places(self, group: str) -> bool:
-        facts: tuple[Overdue | Progress, ...] = (*self.logged.overdue, *self.logged.progress)
-        found = [each for each in facts if each.group == group and each.member >= 0]
+        facts = (each for each in self._by_group.get(group, ()) if not isinstance(each, Member))
+        found = [each for each in facts if each.member >= 0]
         return bool(found) and all(each.rank == each.member for each in found)
 
     @cached_property
@@ -289,8 +339,16 @@ class Known:
             return True
         if fact.at and self.first_overdue_at:
             return fact.at <= self.first_overdue_at
-        same = [c.place.line for c in self.logged.overdue if c.place.file == fact.place.file]
-        return not same or fact.place.line < min(same)
+        first = self._first_lines.get(fact.place.file)
+        return first is None or fact.place.line < first
+
+    @cached_property
+    def _first_lines(self) -> Mapping[str, int]:
+        """File → the line of its first time-out."""
+        found: dict[str, int] = {}
+        for call in self.logged.overdue:
+            found[call.place.file] = min(found.get(call.place.file, call.place.line), call.place.line)
+        return found
 
     def is_last(self, raised: Raised) -> bool:
         """True if nothing that a program wrote of its work stands behind the exception: else it was caught and
@@ -302,7 +360,7 @@ class Known:
 
     def is_behind(self, rank: int, meeting: Meeting) -> Progress | None:
         """Its own word that it had not finished issuing the call when the others had been overdue in it."""
-        if self.has_messages(meeting.key.group) or not meeting.key.numbered:
+        if self.is_not_compared(meeting.key.group) or not meeting.key.numbered:
             return None
         far = self.enqueued(meeting.key.group).get(rank)
         if far is None or far.enqueued >= meeting.key.sequence:

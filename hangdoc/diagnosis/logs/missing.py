@@ -32,8 +32,11 @@ from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Raised
 from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
 
-_SIGKILL = 9
+_SIGABRT, _SIGKILL = 6, 9
 _BARRIER = "monitored_barrier"
+_NOBODY = frozenset[int]()
+_MOST_STEPS = 1_000_000
+"""Along waits from call to call; some seconds."""
 
 
 class _Shown(IntEnum):
@@ -49,47 +52,55 @@ class _Shown(IntEnum):
     SILENT = 8
 
 
-def waits_for(known: Known) -> dict[int, set[int]]:
-    """Rank → the ranks that are missing in the calls in which it waits.
+def waits_for(known: Known) -> dict[int, frozenset[int]]:
+    """Rank → the ranks that are missing in the calls in which it waits. Ranks of one call share one set.
 
     A member that is overdue in another call of the same group is not among them: a call with a root ends earlier on
     some.
     """
-    graph: dict[int, set[int]] = defaultdict(set)
+    graph: dict[int, frozenset[int]] = {}
+    overdue: dict[str, set[int | None]] = defaultdict(set)
+    for call in known.logged.overdue:
+        overdue[call.group].add(call.rank)
     for meeting in known.meetings:
-        group = meeting.key.group
-        if known.has_messages(group):
+        if known.is_not_compared(meeting.key.group):
             continue
-        beside = {call.rank for call in known.logged.overdue if call.group == group}
+        absent = meeting.missing - overdue[meeting.key.group]
         for rank in meeting.waiting:
-            graph[rank] |= meeting.missing - beside
+            graph[rank] = graph[rank] | absent if rank in graph else absent
     return graph
 
 
-def closed_circles(graph: Mapping[int, set[int]]) -> set[frozenset[int]]:
-    """The sets of ranks that all wait, directly or along others, for each other and for nobody else.
+def closed_circles(graph: Mapping[int, frozenset[int]]) -> set[frozenset[int]]:
+    """The sets of ranks that all wait, directly or along others, for each other and for nobody else; none where there
+    are too many waits to follow.
 
     Example: 0 → 2, 2 → 5, 5 → 2 → {2, 5}.
     """
-    reached: dict[int, set[int]] = {}
-    for start in graph:
-        seen: set[int] = set()
+    # Ranks that wait for the same others are followed once: thousands are in one call.
+    follows = {waits: {graph.get(rank, _NOBODY) for rank in waits} for waits in dict.fromkeys(graph.values())}
+    steps = 0
+    reached: dict[frozenset[int], set[frozenset[int]]] = {}
+    for start in follows:
+        seen = {start}
         todo = [start]
         while todo:
-            following = graph.get(todo.pop(), set()) - seen
+            following = follows.get(todo.pop(), set()) - seen
             seen |= following
             todo += following
         reached[start] = seen
-    ends = (frozenset(seen) for rank, seen in reached.items() if rank in seen)
-    closed = (circle for circle in ends if all(reached.get(rank, set()) == set(circle) for rank in circle))
-    return {circle for circle in closed if len(circle) > 1}
+        steps += len(seen)
+        if steps > _MOST_STEPS:
+            return set()
+    ends = (seen for seen in reached.values() if _NOBODY not in seen and all(reached[each] == seen for each in seen))
+    return {circle for seen in ends if len(circle := frozenset[int]().union(*seen)) > 1}
 
 
 def missing(known: Known) -> Iterator[Reading]:
     """Each call whose missing members wait for nobody, and circles of waits."""
     graph = waits_for(known)
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group):
+        if known.is_not_compared(meeting.key.group):
             continue
         late = [rank for rank in meeting.missing if rank not in known.overdue and rank not in known.cut_off]
         if late:
@@ -179,7 +190,7 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
         sentence([Does(named, "is", "are"), " behind in ", _where_others_wait(meeting)], said),
         NO_CAUSE,
         named,
-        Confidence.CERTAIN if how is _Shown.COUNTED else Confidence.LIKELY,
+        Confidence.CERTAIN if how is _Shown.COUNTED and not known.several_runs else Confidence.LIKELY,
         why=why,
         fix=_look_at(known, named),
         sure=sure,
@@ -190,7 +201,10 @@ def _behind(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown)
 
 def _not_seen(known: Known, meeting: Meeting, named: tuple[int, ...], how: _Shown) -> Reading:
     fewer = len(named) < len(meeting.waiting)
-    likely = fewer and (how is _Shown.STUCK or (known.whole and how in (_Shown.LIVES, _Shown.WORKS)))
+    # torch's watchdog aborts who waits: a rank that ended so may have told of it in a part of its log that is missing.
+    aborted = any(known.ends[rank].signal == _SIGABRT for rank in named if rank in known.ends)
+    told = how is _Shown.LIVES or (how is _Shown.WORKS and not aborted)
+    likely = fewer and (how is _Shown.STUCK or (known.whole and told))
     if how is _Shown.STUCK:
         said: Message = ["its" if len(named) == 1 else "their", " watchdog thread was stuck before any time-out"]
         sources = tuple(known.stuck[rank].place for rank in named)[:2]

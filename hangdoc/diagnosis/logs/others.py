@@ -25,7 +25,7 @@ from hangdoc.model.logged import Ended, Raised
 from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
 from hangdoc.model.wording import name_ranks
 
-_SIGKILL, _SIGABRT = 9, 6
+_SIGABRT, _SIGKILL, _SIGTERM = 6, 9, 15
 _MAY_HAVE_WAITED = "without its own output it may as well have given up a wait for another rank"
 _KILLED = "a lone kill comes from outside: the kernel (out of memory), a scheduler, a person"
 
@@ -33,7 +33,7 @@ _KILLED = "a lone kill comes from outside: the kernel (out of memory), a schedul
 def all_arrived(known: Known) -> Iterator[Reading]:
     """A call that every member has issued: nobody left the order of its group up to there (HD602)."""
     for meeting in known.meetings:
-        if known.has_messages(meeting.key.group) or not meeting.key.numbered:
+        if known.is_not_compared(meeting.key.group) or not meeting.key.numbered:
             continue
         seen_all = meeting.has_all or (
             not meeting.size and not known.folded and set(meeting.arrived) >= set(known.ranks) and len(known.ranks) > 1
@@ -55,7 +55,7 @@ def all_arrived(known: Known) -> Iterator[Reading]:
             ),
             "HD602",
             (),
-            Confidence.CERTAIN if meeting.has_all else Confidence.LIKELY,
+            Confidence.CERTAIN if meeting.has_all and not known.several_runs else Confidence.LIKELY,
             why=joined(
                 "it is the group's first call: its connections were never made" if first else "",
                 order,
@@ -330,14 +330,16 @@ def _first_ends(known: Known) -> list[tuple[int, Ended]]:
     """The ends that came first, of those that nobody asked for and that are no abort after another's end."""
     ends = known.ends.items()
     own = [(r, end) for r, end in ends if not end.asked and (end.signal or end.status) and r not in known.victims]
+    # Who ends a job from outside sends SIGTERM to all, and torch aborts every rank of one that hangs: several of these
+    # tell of none, in whatever order they came.
+    alike = Counter(end.signal for _, end in own)
+    own = [(r, end) for r, end in own if end.signal not in (_SIGTERM, _SIGABRT) or alike[end.signal] == 1]
     if not own:
         return []
     timed = [end.at for _, end in own if end.at]
     earliest = min(timed, default=0.0)
     first = [(rank, end) for rank, end in own if not end.at or end.at <= earliest]
-    by_themselves = [each for each in first if each[1].signal != _SIGABRT]
-    # torch aborts every rank of a job that hangs: several aborts tell of none.
-    return by_themselves or (first if len(first) == 1 else [])
+    return [each for each in first if each[1].signal != _SIGABRT] or first
 
 
 def _end(known: Known, first: list[tuple[int, Ended]]) -> Reading:

@@ -212,3 +212,46 @@ def test_a_size_that_was_never_set_is_unknown(tmp_path: Path) -> None:
         2, 7, "COALESCED", (64, 64)
     )
     assert _code(verdict(tmp_path, train=text)) != "HD104"
+
+
+@pytest.mark.parametrize("op", ["ALLREDUCE", "_ALLGATHER_BASE"])
+def test_a_name_that_stands_for_several_groups_is_compared_with_nothing(tmp_path: Path, op: str) -> None:
+    """Two ranks at one place of 'group 1': each process numbers its groups for itself."""
+    old = Torch("2.3")
+    text = "".join(old.overdue(r, 7, group="1", about="", member=r % 2) for r in (0, 1))
+    text += "".join(old.overdue(r, 9, op, (4, 8), group="1", about="", member=r % 2) for r in (2, 3))
+    found = verdict(tmp_path, train=text)
+    assert (found.culprits, _code(found)) == ((), None)
+    assert {each.rank: each.sequence for each in found.ranks} == {0: 7, 1: 7, 2: 9, 3: 9}
+
+
+def test_two_calls_of_one_number_of_a_rank_are_of_two_groups(tmp_path: Path) -> None:
+    """Before torch 2.3 no line names a group."""
+    old = Torch("2.1")
+    text = "".join(old.overdue(r, 7) + old.overdue(r, 7, "_ALLGATHER_BASE", (4, 8)) for r in (0, 1))
+    found = verdict(tmp_path, train=text)
+    assert (found.culprits, _code(found)) == ((), None)
+
+
+def test_a_rank_that_was_aborted_too_may_have_waited_in_a_part_that_is_missing(tmp_path: Path) -> None:
+    files = {f"rank_{r}": f"WORLD_SIZE=4\n[rank{r}]: step 5\n{T.overdue(r)}" for r in range(3)}
+    files["rank_3"] = "WORLD_SIZE=4\n" + "[rank3]: step 4\n" * 20 + "[rank3]:[E309 10:0"
+    ends = elastic(*((r, -6, "10:00:05") for r in range(4)))
+    found = verdict(tmp_path, **files, console=ends)
+    assert (found.culprits, found.confidence) == ((3,), Confidence.POSSIBLE)
+
+
+@pytest.mark.parametrize("code", [-15, -6])
+def test_of_several_that_were_told_to_end_the_first_is_not_to_blame(tmp_path: Path, code: int) -> None:
+    """U3: a scheduler's SIGTERM, or the aborts of a job that hung, a second apart."""
+    ends = elastic(*((r, code, f"10:00:0{5 + r}") for r in range(4)))
+    assert verdict(tmp_path, console=ends).culprits == ()
+
+
+def test_two_jobs_in_one_folder_make_nothing_certain(tmp_path: Path) -> None:
+    """Rank 3 of the second job is no rank of the first."""
+    first = "WORLD_SIZE=4\n" + "".join(T.overdue(r, 7) for r in range(3))
+    second = "".join(T.overdue(r, 3, at="11:00:00.000") for r in range(3))
+    second += T.lives(3, caller=0, enqueued=2, at="11:00:01.000")
+    found = verdict(tmp_path, first=first, second=second)
+    assert found.confidence is not Confidence.CERTAIN
