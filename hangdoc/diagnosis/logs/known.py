@@ -45,7 +45,7 @@ class CallKey:
         return self.sequence >= 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meeting:
     """A call in which ranks are overdue. ``members`` are those that are known, ``size`` is how many there are (0: not
     known).
@@ -59,7 +59,7 @@ class Meeting:
     members: frozenset[int]
     size: int
 
-    @property
+    @cached_property
     def missing(self) -> frozenset[int]:
         """Known members that nothing shows in the call."""
         return self.members - self.arrived
@@ -69,7 +69,7 @@ class Meeting:
         """True if every member is known to have issued the call."""
         return bool(self.size) and len(self.arrived) >= self.size
 
-    @property
+    @cached_property
     def first_at(self) -> float:
         """When the first of them was found overdue; 0.0: not said."""
         return min((call.at for call in self.waiting.values() if call.at), default=0.0)

@@ -255,3 +255,10 @@ def test_two_jobs_in_one_folder_make_nothing_certain(tmp_path: Path) -> None:
     second += T.lives(3, caller=0, enqueued=2, at="11:00:01.000")
     found = verdict(tmp_path, first=first, second=second)
     assert found.confidence is not Confidence.CERTAIN
+
+
+def test_the_code_that_a_traceback_quotes_is_nobody_s_last_word(tmp_path: Path) -> None:
+    text = "".join(T.overdue(r) for r in range(3)) + "[rank3]: step 88\n" + T.lives(3, caller=0)
+    found = verdict(tmp_path, train=text + traceback(3, "ValueError: late", ("/job/t.py", 3, "f")))
+    assert "step 88" in found.why
+    assert "work()" not in found.why
