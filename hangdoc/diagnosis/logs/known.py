@@ -311,7 +311,18 @@ class Known:
     @cached_property
     def failures(self) -> tuple[Raised, ...]:
         """Exceptions that are no consequence of a hang's abort, raised before the first time-out was told."""
-        return tuple(each for each in self.logged.raised if not each.follows and self._before_first(each))
+        # What a rank raised that then waited in a call, it had caught; and so may another with the same error.
+        caught = {each.error for each in self.logged.raised if each.rank in self.overdue and self._before_first(each)}
+        own = (each for each in self.logged.raised if not each.follows and self._before_first(each))
+        return tuple(each for each in own if each.error not in caught)
+
+    def went_on(self, raised: Raised) -> bool:
+        """True if its rank wrote of its work long after the exception, and did not end by itself: it was caught."""
+        stream = self.streams.get(raised.rank) if raised.rank is not None else None
+        end = self.ends.get(raised.rank) if raised.rank is not None else None
+        if stream is None or stream.place.file != raised.place.file or (end is not None and end.status):
+            return False
+        return stream.place.line > raised.place.line + 3 * len(raised.stack) + _MOST_AFTER
 
     @cached_property
     def victims(self) -> frozenset[int]:
