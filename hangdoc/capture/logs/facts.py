@@ -122,9 +122,17 @@ def _streams(read: Iterable[ReadFile], speakers: Speakers) -> Iterable[Stream]:
     """The last line of each rank's own work, where a line's rank is known and its program went on writing."""
     last: dict[int, Line] = {}
     for each in read:
+        framed: set[int] = set()
         for line in each.tail:
             rank = speakers.of(line)
-            if rank is not None and not _AFTERMATH.search(line.body):
+            if rank is None:
+                continue
+            # What a traceback quotes below a frame is the program's text, not its word.
+            quoted = rank in framed and line.body.startswith((" ", "\t"))
+            framed.discard(rank)
+            if line.body.lstrip().startswith('File "'):
+                framed.add(rank)
+            elif not quoted and not _AFTERMATH.search(line.body):
                 last[rank] = line
     for rank, line in sorted(last.items()):
         yield Stream(Place(line.file, line.number, "text"), rank, clean(line.body.strip()[:_MOST_LINE]))

@@ -47,7 +47,7 @@ class CallKey:
         return self.sequence >= 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meeting:
     """A call in which ranks are overdue. ``members`` are those that are known, ``size`` is how many there are (0: not
     known).
@@ -61,7 +61,7 @@ class Meeting:
     members: frozenset[int]
     size: int
 
-    @property
+    @cached_property
     def missing(self) -> frozenset[int]:
         """Known members that nothing shows in the call."""
         return self.members - self.arrived
@@ -71,7 +71,7 @@ class Meeting:
         """True if every member is known to have issued the call."""
         return bool(self.size) and len(self.arrived) >= self.size
 
-    @property
+    @cached_property
     def first_at(self) -> float:
         """When the first of them was found overdue; 0.0: not said."""
         return min((call.at for call in self.waiting.values() if call.at), default=0.0)
@@ -313,7 +313,18 @@ class Known:
     @cached_property
     def failures(self) -> tuple[Raised, ...]:
         """Exceptions that are no consequence of a hang's abort, raised before the first time-out was told."""
-        return tuple(each for each in self.logged.raised if not each.follows and self._before_first(each))
+        # What a rank raised that then waited in a call, it had caught; and so may another with the same error.
+        caught = {each.error for each in self.logged.raised if each.rank in self.overdue and self._before_first(each)}
+        own = (each for each in self.logged.raised if not each.follows and self._before_first(each))
+        return tuple(each for each in own if each.error not in caught)
+
+    def went_on(self, raised: Raised) -> bool:
+        """True if its rank wrote of its work long after the exception, and did not end by itself: it was caught."""
+        stream = self.streams.get(raised.rank) if raised.rank is not None else None
+        end = self.ends.get(raised.rank) if raised.rank is not None else None
+        if stream is None or stream.place.file != raised.place.file or (end is not None and end.status):
+            return False
+        return stream.place.line > raised.place.line + 3 * len(raised.stack) + _MOST_AFTER
 
     @cached_property
     def victims(self) -> frozenset[int]:

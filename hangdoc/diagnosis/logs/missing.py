@@ -254,7 +254,7 @@ def _failed(known: Known, meeting: Meeting, named: tuple[int, ...]) -> Reading:
         sentence([Does(named, "failed", "failed"), f" with {first.error}", where], _waiters(meeting)),
         "HD103" if lives else "HD401",
         named,
-        Confidence.LIKELY,
+        Confidence.POSSIBLE if known.went_on(first) else Confidence.LIKELY,
         why=joined(
             "the exception was raised before the first time-out" if known.timed_out else "",
             "the process lived on" if lives else "",

@@ -285,7 +285,7 @@ def failures(known: Known) -> Iterator[Reading]:
     """A rank that failed by itself, or that was killed: no call was overdue (HD401, HD402)."""
     if any(meeting.key.numbered for meeting in known.meetings):
         return
-    own = [each for each in known.failures if each.rank is not None]
+    own = [each for each in known.failures if each.rank is not None and not known.went_on(each)]
     if own:
         yield _exception(known, own)
         return
@@ -334,8 +334,9 @@ def _first_ends(known: Known) -> list[tuple[int, Ended]]:
     # tell of none, in whatever order they came.
     alike = Counter(end.signal for _, end in own)
     own = [(r, end) for r, end in own if end.signal not in (_SIGTERM, _SIGABRT) or alike[end.signal] == 1]
-    if not own:
-        return []
+    everyone = len(own) > 1 and {r for r, _ in own} == set(known.ranks) and len(alike) == 1
+    if not own or (everyone and own[0][1].signal):
+        return []  # all were killed alike: from outside
     timed = [end.at for _, end in own if end.at]
     earliest = min(timed, default=0.0)
     first = [(rank, end) for rank, end in own if not end.at or end.at <= earliest]

@@ -255,3 +255,28 @@ def test_two_jobs_in_one_folder_make_nothing_certain(tmp_path: Path) -> None:
     second += T.lives(3, caller=0, enqueued=2, at="11:00:01.000")
     found = verdict(tmp_path, first=first, second=second)
     assert found.confidence is not Confidence.CERTAIN
+
+
+def test_the_code_that_a_traceback_quotes_is_nobody_s_last_word(tmp_path: Path) -> None:
+    text = "".join(T.overdue(r) for r in range(3)) + "[rank3]: step 88\n" + T.lives(3, caller=0)
+    found = verdict(tmp_path, train=text + traceback(3, "ValueError: late", ("/job/t.py", 3, "f")))
+    assert "step 88" in found.why
+    assert "work()" not in found.why
+
+
+def test_an_error_that_a_waiting_rank_has_survived_blames_no_other_with_it(tmp_path: Path) -> None:
+    text = "WORLD_SIZE=4\n" + "".join(traceback(r, "ImportError: flash", ("/job/t.py", 3, "f")) for r in range(4))
+    found = verdict(tmp_path, train=text + "".join(T.overdue(r) for r in range(3)))
+    assert "ImportError" not in found.verdict
+    assert found.confidence is Confidence.POSSIBLE
+
+
+def test_a_rank_that_went_on_after_an_exception_did_not_fail_by_it(tmp_path: Path) -> None:
+    text = "WORLD_SIZE=4\n" + traceback(1, "ImportError: flash", ("/job/t.py", 3, "f")) + "[rank1]: step 4\n" * 90
+    found = verdict(tmp_path, train=text + elastic((2, -9, "10:00:05"), asked=(0, 1, 3)))
+    assert (found.culprits, _code(found)) == ((2,), "HD402")
+
+
+def test_tasks_that_were_all_killed_alike_are_not_to_blame(tmp_path: Path) -> None:
+    text = "srun: error: n: tasks 0-7: Killed\nslurmstepd: error: *** STEP 3.0 ON n CANCELLED AT 2026-03-09T10 ***\n"
+    assert verdict(tmp_path, train=text).culprits == ()
