@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.logs.known import Known, minority, needs_equal_sizes
+from hangdoc.diagnosis.logs.known import Known
+from hangdoc.diagnosis.logs.meetings import minority, needs_equal_sizes
 from hangdoc.diagnosis.logs.reading import Reading, Strength, name_call, side, user_frame
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Call, Overdue

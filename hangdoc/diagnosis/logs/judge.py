@@ -7,18 +7,12 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.logs.clashes import at_line_of, clashes, refusals
 from hangdoc.diagnosis.logs.code import excerpts
+from hangdoc.diagnosis.logs.failed import failures
 from hangdoc.diagnosis.logs.known import Known
 from hangdoc.diagnosis.logs.missing import behind_without_timeout, missing
-from hangdoc.diagnosis.logs.others import (
-    all_arrived,
-    barrier_victims,
-    facts_only,
-    failures,
-    messages,
-    ras,
-    rendezvous,
-)
+from hangdoc.diagnosis.logs.others import all_arrived, facts_only, messages
 from hangdoc.diagnosis.logs.reading import Reading, Strength, name_meeting, user_frame
+from hangdoc.diagnosis.logs.set_up import barrier_victims, ras, rendezvous
 from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import Activity, Diagnosis, Divergence, Evidence
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome

@@ -14,7 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-from hangdoc.diagnosis.logs.known import Known, Meeting, minority
+from hangdoc.diagnosis.logs.known import Known
+from hangdoc.diagnosis.logs.meetings import Meeting, minority
 from hangdoc.diagnosis.logs.reading import (
     NO_CAUSE,
     Reading,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 
-from hangdoc.diagnosis.logs.known import DEFAULT, STORE, Known, Meeting
+from hangdoc.diagnosis.logs.known import DEFAULT, STORE, Known
+from hangdoc.diagnosis.logs.meetings import Meeting
 from hangdoc.model.diagnosis import Side
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.logged import Overdue
