@@ -181,8 +181,8 @@ class Known:
         if size and self._in_own_places(group) and max(self.ranks, default=0) < size:
             # The default group, or one of the whole job.
             return frozenset(range(size)), True
-        if not group or group.startswith(STORE):
-            # Before torch 2.3 no line names a group, and anybody may set a key: all that is known is who is in the job.
+        if not group or group.startswith(STORE) or self._is_default(group):
+            # Before torch 2.3 no line names a group, anybody may set a key, and every rank is in the default group.
             return named | frozenset(self.ranks), False
         reports = (
             each

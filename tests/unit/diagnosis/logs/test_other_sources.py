@@ -293,3 +293,11 @@ def test_one_digit_labels_of_srun_are_no_wrapped_lines(tmp_path: Path) -> None:
     )
     found = verdict(tmp_path, srun=lines)
     assert found.culprits == (3,)
+
+
+def test_every_rank_of_the_job_is_in_the_default_group(tmp_path: Path) -> None:
+    """Also where no line says how many there are: a rank's own failure explains why it is missing there."""
+    failed = traceback(3, "ValueError: ragged", ("/job/data.py", 74, "collate"))
+    text = "".join(f"[pod/fit-1/pytorch] [default3]:{line}\n" for line in failed.splitlines())
+    found = verdict(tmp_path, kubectl=text + "".join(T.overdue(r, 40) for r in (0, 1, 2)))
+    assert (found.culprits, _code(found)) == ((3,), "HD401")
