@@ -46,6 +46,7 @@ _BYTES_OF_A_VALUE = 80
 _PIECE = 1 << 20
 _INTERNED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(INTERNED_SCHEMA).encode() + rb'"')
 
+_BEGINS = re.compile(rb'\s*\{\s*"(?:taken"\s*:|schema"\s*:\s*"hangdoc\.)')
 _GZIP_MAGIC = b"\x1f\x8b"
 _RETAKE = "Take it again with `hangdoc watch` or `hangdoc attach --save FILE`."
 
@@ -170,7 +171,8 @@ def begins_as_snapshot(path: Path) -> bool:
     if head.startswith(_GZIP_MAGIC):
         with contextlib.suppress(zlib.error):
             head = zlib.decompressobj(31).decompress(head, 4096)
-    return b'"hangdoc.' in head and head.lstrip()[:1] == b"{"
+    # A snapshot's first field is its time; that of a large job begins with the schema.
+    return bool(_BEGINS.match(head))
 
 
 def load_snapshot(path: str | os.PathLike[str]) -> JobSnapshot:

@@ -155,9 +155,11 @@ def test_the_dumps_of_flight_recorders(hangdoc, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x", b"garbage", "is not a hangdoc snapshot"),
-        ("x", b"", "is empty"),
-        ("x", b"{}", "is not a hangdoc snapshot"),
+        ("x", b"garbage", "nothing in there tells of"),
+        ("x", b"", "nothing in there tells of"),
+        ("x", b"{}", "nothing in there tells of"),
+        ("x.hangdoc", b"garbage", "is not a hangdoc snapshot"),
+        ("x.hangdoc", b"", "is empty"),
         ("x", gzip.compress(b'{"schema": "hangdoc.snapshot/9"}', mtime=0), "this version reads"),
     ],
 )

@@ -87,11 +87,11 @@ def test_a_source_that_is_no_folder_is_a_mistake(folder: Path) -> None:
 SLOWLY = """
 import runpy, time
 import hangdoc.progress as progress
-progress._PATIENCE, progress._REDRAW, count = 0, 0.01, progress.Line.count
+progress._PATIENCE, progress._REDRAW, count = 0, 0.01, progress.Line.reading
 def slowly(line, *words):
     show = count(line, *words)
     return lambda *numbers: (show(*numbers), time.sleep(0.3))
-progress.Line.count = slowly
+progress.Line.reading = slowly
 runpy.run_module("hangdoc", run_name="__main__")
 """
 
