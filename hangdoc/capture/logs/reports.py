@@ -25,7 +25,6 @@ MARKERS = (
 _NOT_JOINED = re.compile(
     r"\[([\d, ]{1,4000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})"
 )
-_NOT_DONE = re.compile(r"\[([\d, ]{1,4000})\] joined but didn't finish collective #(\d{1,18})")
 _LAGGING = re.compile(r"ranks \[([\d, ]{1,4000})\] are the lagging ranks")
 _STATE = re.compile(r"#(\d{1,18}) (started|finished) ranks:")
 _IN_STATE = re.compile(r"\[([\d, ]{1,4000})\] (started|finished) (\w{1,40})")

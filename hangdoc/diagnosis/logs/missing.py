@@ -27,6 +27,7 @@ from hangdoc.diagnosis.logs.reading import (
     side,
     since,
     user_frame,
+    waiters,
     where_now,
 )
 from hangdoc.model.kinds import Confidence, Outcome
@@ -148,16 +149,6 @@ def _shown(known: Known, meeting: Meeting, rank: int) -> _Shown:
     return _Shown.WORKS if rank in known.streams else _Shown.SILENT
 
 
-def _waiters(meeting: Meeting) -> Message:
-    ranks = tuple(sorted(meeting.waiting))
-    return [
-        Does(ranks, "waits", "wait"),
-        f" in {name_meeting(meeting)}",
-        at_line(meeting.waiting.values()),
-        since(meeting),
-    ]
-
-
 def _where_others_wait(meeting: Meeting) -> Message:
     """'ALLREDUCE #7 of default_pg at train.py:9, in which ranks 0 and 1 wait since 18:34:12'."""
     ranks = tuple(sorted(meeting.waiting))
@@ -252,7 +243,7 @@ def _failed(known: Known, meeting: Meeting, named: tuple[int, ...]) -> Reading:
     return Reading(
         Strength.FAILURE,
         Outcome.HANG if known.timed_out else Outcome.CRASHED,
-        sentence([Does(named, "failed", "failed"), f" with {first.error}", where], _waiters(meeting)),
+        sentence([Does(named, "failed", "failed"), f" with {first.error}", where], waiters(meeting)),
         "HD103" if lives else "HD401",
         named,
         Confidence.POSSIBLE if known.went_on(first) else Confidence.LIKELY,
@@ -277,7 +268,7 @@ def _ended(known: Known, meeting: Meeting, named: tuple[int, ...]) -> Reading:
     return Reading(
         Strength.FAILURE,
         Outcome.HANG if known.timed_out else Outcome.CRASHED,
-        sentence(how, _waiters(meeting)),
+        sentence(how, waiters(meeting)),
         "HD402" if end.signal else "HD401",
         named,
         Confidence.LIKELY,
@@ -297,7 +288,7 @@ def _two_ways(known: Known, meeting: Meeting, named: tuple[int, ...], waiting: t
         Strength.ALONE if known.whole else Strength.FACTS,
         Outcome.HANG,
         sentence(
-            _waiters(meeting),
+            waiters(meeting),
             [Ranks(named), " did not come to it"] if alone else [Does(named, "is", "are"), " not seen in it"],
         ),
         NO_CAUSE,

@@ -17,6 +17,7 @@ from hangdoc.diagnosis.logs.reading import (
     name_meeting,
     since,
     user_frame,
+    waiters,
 )
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
@@ -103,12 +104,7 @@ def messages(known: Known) -> Iterator[Reading]:
             Strength.MESSAGE,
             Outcome.HANG,
             sentence(
-                [
-                    Does(waiting, "waits", "wait"),
-                    f" in {name_meeting(meeting)}",
-                    at_line(meeting.waiting.values()),
-                    since(meeting),
-                ],
+                waiters(meeting),
                 [Ranks(peers), f" has not {did} it"] if peers else "",
             ),
             "HD202",
@@ -128,19 +124,13 @@ def facts_only(known: Known) -> Iterator[Reading]:
     """Who waits where, when nothing says who did not come."""
     if known.meetings:
         meeting = known.meetings[0]
-        waiting = tuple(sorted(meeting.waiting))
         rest = [f"{name_ranks(m.waiting)} in {name_meeting(m)}" for m in known.meetings[1:4]]
         rooted = _rooted(known)
         yield Reading(
             Strength.FACTS,
             Outcome.HANG,
             sentence(
-                [
-                    Does(waiting, "waits", "wait"),
-                    f" in {name_meeting(meeting)}",
-                    at_line(meeting.waiting.values()),
-                    since(meeting),
-                ],
+                waiters(meeting),
                 *rest,
                 "the log does not say who did not come",
             ),

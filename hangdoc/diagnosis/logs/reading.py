@@ -127,6 +127,17 @@ def where_now(known: Known, ranks: Iterable[int]) -> Message:
     return joined(*said)
 
 
+def waiters(meeting: Meeting) -> Message:
+    """'Ranks 0 and 1 wait in ALLREDUCE #7 of default_pg at train.py:9, since 18:34:12'."""
+    ranks = tuple(sorted(meeting.waiting))
+    return [
+        Does(ranks, "waits", "wait"),
+        f" in {name_meeting(meeting)}",
+        at_line(meeting.waiting.values()),
+        since(meeting),
+    ]
+
+
 def last_words(known: Known, ranks: Iterable[int]) -> Message:
     """What each of a few ranks wrote last of its own work, with the line."""
     said = [
