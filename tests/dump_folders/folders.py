@@ -10,13 +10,14 @@ from pathlib import Path
 
 from dump_folders.faults import FAULTS, Damage, NoPlace, families_for, nothing
 from dump_folders.oracle import Truth, truth
-from dump_folders.programs import FAMILIES
+from dump_folders.programs import FAMILIES, LARGE
 from dump_folders.simulator import Machine
 from dump_folders.write import NAMES, SCHEMAS, Dumping, visible, write
 
 DEFAULT = 200
 SEED = 13
 _TRIES = 200
+_LARGE_TRIES = 20
 _CLOCKS = 7
 """The hosts' clocks are minutes apart in one folder of so many."""
 _SLOW_PATH = frozenset({"2.7", "2.9", "2.10"})
@@ -44,34 +45,47 @@ class Case:
         return target
 
 
-def cases(count: int = DEFAULT, seed: int = SEED, *, plain: bool = False) -> Iterator[Case]:
+def cases(count: int = DEFAULT, seed: int = SEED, *, plain: bool = False, large: bool = False) -> Iterator[Case]:
     """``count`` folders: the faults in turn, every fifth one healthy; half of all without a recorded start. ``plain``:
-    the newest schema, pickled, under torch's own names, and no other file: only what the dumps say is hard."""
-    faults, healthy = list(FAULTS), list(HEALTHY)
+    the newest schema, pickled, under torch's own names, and no other file: only what the dumps say is hard.
+    ``large``: 16 to 64 ranks on meshes; fewer folders than asked for, as not every fault has a place there."""
+    faults, healthy = [fault for fault in FAULTS if families(fault, large=large)], list(HEALTHY)
     met: Counter[str] = Counter()
     for number in range(count):
         turn, rest = divmod(number, 5)
         fault = healthy[turn % len(healthy)] if rest == 4 else faults[(turn * 4 + rest) % len(faults)]
         met[fault] += 1
         timing = (met[fault] + (faults + healthy).index(fault)) % 2 == 0
-        yield make(fault, f"{seed}-{number}", number, timing=timing, plain=plain)
+        try:
+            yield make(fault, f"{seed}-{number}", number, timing=timing, plain=plain, large=large)
+        except NoPlace:
+            if not large:
+                raise
 
 
-def make(fault: str, seed: str, number: int = 0, *, timing: bool = False, plain: bool = False) -> Case:
-    """The folder of one fault; other seeds, other families, ranks, lines and dialects. ``timing``: with starts."""
-    for attempt in range(_TRIES):
+def families(fault: str, *, large: bool) -> list[str]:
+    """The families of jobs that have a place for the fault."""
+    there = list(FAMILIES) if fault in HEALTHY else families_for(fault)
+    return [name for name in LARGE if name.removesuffix("_large") in there] if large else there
+
+
+def make(
+    fault: str, seed: str, number: int = 0, *, timing: bool = False, plain: bool = False, large: bool = False
+) -> Case:
+    """The folder of one fault; other seeds, other families, ranks, lines and dialects. ``timing``: with starts. Raises
+    ``NoPlace``."""
+    for attempt in range(_LARGE_TRIES if large else _TRIES):
         rng = random.Random(f"{seed}-{fault}-{attempt}")
         try:
-            return _make(rng, fault, f"{seed}-{fault}-{attempt}", number, timing=timing, plain=plain)
+            return _make(rng, fault, f"{seed}-{fault}-{attempt}", number, timing=timing, plain=plain, large=large)
         except NoPlace:
             continue
-    raise AssertionError(f"no job has a place for {fault}")
+    raise NoPlace(f"no job has a place for {fault}")
 
 
-def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: bool, plain: bool) -> Case:
-    families = list(FAMILIES) if fault in HEALTHY else families_for(fault)
-    family = rng.choice(families)
-    job = FAMILIES[family](rng)
+def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: bool, plain: bool, large: bool) -> Case:
+    family = rng.choice(families(fault, large=large))
+    job = (FAMILIES | LARGE)[family](rng)
     before = {rank: list(steps) for rank, steps in job.programs.items()}
     damage = nothing(job, rng) if fault in HEALTHY else FAULTS[fault](job, rng)
     schema = "2.10" if plain else rng.choice(SCHEMAS)
@@ -135,7 +149,7 @@ def _dumping(
         zipped=rng.random() < 0.1,
         names=rng.choice(("plain", "plain", *NAMES)),
         per_host=per_host,
-        clock={rank: offsets[rank // per_host] for rank in ranks},
+        clock={rank: offsets[rank // per_host % len(offsets)] for rank in ranks},
         copied=rng.random() < 0.2,
         spoiled=spoiled,
         foreign=rng.random() < 0.25,

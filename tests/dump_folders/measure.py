@@ -255,6 +255,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--only", default="", help="folders whose name contains this")
     parser.add_argument("--plain", action="store_true", help="the newest schema, pickled, under torch's names")
+    parser.add_argument("--large", action="store_true", help="meshes of 16 to 64 ranks")
     parser.add_argument("--keep", type=Path, help="write the folders here, and leave them")
     parser.add_argument("--wrong", action="store_true", help="say what was wrong with each answer")
     parser.add_argument("--no-torch", action="store_true", help="without torch's own analyzer")
@@ -262,7 +263,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.guide and asked.no_torch:
         parser.error("--guide compares with torch's own analyzer: leave out --no-torch")
-    made = [case for case in cases(asked.count, asked.seed, plain=asked.plain) if asked.only in case.name]
+    drawn = cases(asked.count, asked.seed, plain=asked.plain, large=asked.large)
+    made = [case for case in drawn if asked.only in case.name]
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)

@@ -284,9 +284,11 @@ def _hook(w: Writer, site: str, api: str, group: Group, numel: int, frames: tupl
         w.add(rank, _with(call, thread=AUTOGRAD, waits=False, site=site, iteration=w.iteration))
 
 
-def tp_dp(rng: random.Random) -> Job:
-    """Tensor parallel within, data parallel across: a two-dimensional mesh."""
-    tp, dp = rng.choice(((2, 2), (2, 4), (4, 2), (4, 4), (2, 3), (4, 3)))
+def tp_dp(
+    rng: random.Random, shapes: tuple[tuple[int, int], ...] = ((2, 2), (2, 4), (4, 2), (4, 4), (2, 3), (4, 3))
+) -> Job:
+    """Tensor parallel within, data parallel across: a two-dimensional mesh. ``shapes``: (tensor, data) to draw from."""
+    tp, dp = rng.choice(shapes)
     w = Writer(rng, "tp_dp", tp * dp)
     data = w.mesh("mesh_dp", [tuple(range(at, tp * dp, tp)) for at in range(tp)])
     tensor = w.mesh("mesh_tp", [tuple(range(at * tp, at * tp + tp)) for at in range(dp)])
@@ -432,9 +434,11 @@ def ring(rng: random.Random) -> Job:
     return w.job
 
 
-def mesh3d(rng: random.Random) -> Job:
-    """Pipeline × data × tensor parallel."""
-    pp, dp, tp = rng.choice(((2, 2, 2), (2, 2, 3), (2, 2, 4), (4, 2, 2)))
+def mesh3d(
+    rng: random.Random, shapes: tuple[tuple[int, int, int], ...] = ((2, 2, 2), (2, 2, 3), (2, 2, 4), (4, 2, 2))
+) -> Job:
+    """Pipeline × data × tensor parallel. ``shapes``: those to draw from, in this order."""
+    pp, dp, tp = rng.choice(shapes)
     world = pp * dp * tp
     w = Writer(rng, "mesh3d", world)
 
@@ -577,3 +581,17 @@ def script(rng: random.Random) -> Job:
 
 _ALL = (ddp, ddp_eval, fsdp, tp_dp, mesh3d, pipeline, pipeline_batched, ring, moe, loop, checkpoint, script, replicas)
 FAMILIES: dict[str, Callable[[random.Random], Job]] = {make.__name__: make for make in _ALL}
+
+
+def tp_dp_large(rng: random.Random) -> Job:
+    """A two-dimensional mesh of 16 to 64 ranks."""
+    return tp_dp(rng, ((4, 4), (4, 8), (8, 4), (2, 16), (8, 8)))
+
+
+def mesh3d_large(rng: random.Random) -> Job:
+    """A three-dimensional mesh of 16 to 64 ranks."""
+    return mesh3d(rng, ((2, 4, 2), (4, 4, 2), (2, 4, 4), (4, 4, 4)))
+
+
+LARGE: dict[str, Callable[[random.Random], Job]] = {make.__name__: make for make in (tp_dp_large, mesh3d_large)}
+"""Drawn only when they are asked for."""
