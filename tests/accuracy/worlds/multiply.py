@@ -278,7 +278,7 @@ def mesh_of(program: Path) -> Mesh:
 def main(arguments: list[str]) -> int:
     """Multiply, and save the case; see this module's docstring."""
     from add_case import add_case
-    from cases import change_row
+    from cases import row, write_rows
 
     from hangdoc.model.codec import dump_snapshot
 
@@ -290,9 +290,10 @@ def main(arguments: list[str]) -> int:
     scratch = source.with_name(f"{name}.hangdoc")
     dump_snapshot(large, scratch)
     add_case(scratch, name)
-    change_row(
-        name, outcome=table["outcome"], culprits=numbers, **({"cause": table["cause"]} if "cause" in table else {})
-    )
+    word = {"outcome": table["outcome"], "culprits": numbers}
+    if "cause" in table:
+        word["cause"] = table["cause"]
+    write_rows({name: row(name) | word})
     return 0
 
 
