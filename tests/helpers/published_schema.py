@@ -97,6 +97,10 @@ SCHEMA = {
 }
 
 
+OPTIONAL = {"job": str, "others": [SCHEMA]}
+"""Only where dumps of several jobs lay in one folder."""
+
+
 def faults(value, shape, place="$"):
     """Where ``value`` differs from ``shape``, as a list of texts."""
     if isinstance(shape, Either):
@@ -115,6 +119,8 @@ def faults(value, shape, place="$"):
         return [fault for i, item in enumerate(value) for fault in faults(item, shape[0], f"{place}[{i}]")]
     if not isinstance(value, dict):
         return [f"{place}: not an object"]
+    if shape is SCHEMA:
+        shape = shape | {key: OPTIONAL[key] for key in value.keys() & OPTIONAL.keys()}
     if value.keys() != shape.keys():
         return [f"{place}: keys differ: {sorted(value.keys() ^ shape.keys())}"]
     return [fault for key in shape for fault in faults(value[key], shape[key], f"{place}.{key}")]
