@@ -15,7 +15,6 @@ cache is warm, rank 0 takes it and announces nothing. It goes on to a broadcast;
 # code = ["dist.broadcast(header, src=0)"]
 # branch = ["is_warm(folder, print_of)"]
 # source = "constructed"
-# watch = "--give-up-after 8"
 # ///
 
 import logging
