@@ -1,0 +1,1 @@
+"""What may look at a step, and what may stop it."""

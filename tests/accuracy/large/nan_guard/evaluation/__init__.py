@@ -1,0 +1,1 @@
+"""Validation, and the forecast that a model has to beat."""

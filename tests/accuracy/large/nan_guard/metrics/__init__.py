@@ -1,0 +1,1 @@
+"""Errors, meters, and their exchange between ranks."""

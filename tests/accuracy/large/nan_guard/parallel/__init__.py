@@ -1,0 +1,1 @@
+"""The ranks: who they are and how they average."""

@@ -1,0 +1,1 @@
+"""What a run may be told, and how it is read."""

@@ -1,0 +1,1 @@
+"""Stations and their measurements, up to batches."""

@@ -1,0 +1,1 @@
+"""Judging on pictures that nobody trained on."""

@@ -1,0 +1,5 @@
+"""What the net has learned, on documents that nobody trained on."""
+
+from probing.probe import probe
+
+__all__ = ["probe"]

@@ -1,0 +1,1 @@
+"""Tables that were made once, on disk."""

@@ -1,0 +1,1 @@
+"""Ranks, store and sums."""

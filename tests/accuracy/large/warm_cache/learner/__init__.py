@@ -1,0 +1,1 @@
+"""The classifier and how it learns."""
