@@ -1,7 +1,7 @@
 """A pipeline of four stages in four replicas, one micro-batch after the other.
 
 Sixteen ranks form a mesh. Each stage books the samples of a micro-batch when it computes it, and takes no more than the
-step's quota. Rank 6 (stage 2 of replica 1) has less memory than its sisters: in the fourth step a long micro-batch is
+step's quota. Rank 6 (stage 2 of replica 1) has less memory than its sisters: in the eighth step a long micro-batch is
 not kept, and is computed a second time for backward, and booked a second time. For the last micro-batch the
 ledger has no room. Rank 6 skips its receive and its send, averages its gradients and waits in the totals of the
 step; stage 1 sends to it, stage 3 receives from it, and the rest waits for these.
@@ -13,8 +13,8 @@ step; stage 1 sends to it, stage 3 receives from it, and the rest waits for thes
 # cause = "HD202"
 # culprits = [6]
 # file = "totals.py"
-# lines = [0]
-# code = [""]
+# lines = [32]
+# code = ["dist.all_reduce(row)"]
 # branch = ["not self.ledger.admits(slot.micro)"]
 # source = "constructed"
 # watch = "--stall-after 8"

@@ -12,8 +12,8 @@ the confusion matrix of the final evaluation. The others train on, and wait for 
 # cause = "HD102"
 # culprits = [5]
 # file = "confusion.py"
-# lines = [0]
-# code = [""]
+# lines = [22]
+# code = ["dist.all_gather(tables, self.table)"]
 # branch = ["self.waited >= self.patience"]
 # source = "constructed"
 # watch = "--stall-after 8"

@@ -12,8 +12,8 @@ in the second stage and its folder fills up first, so rank 3 alone goes into the
 # cause = "HD101"
 # culprits = [3]
 # file = "snapshots.py"
-# lines = [0]
-# code = [""]
+# lines = [44]
+# code = ["dist.barrier()"]
 # branch = ["used > window.high_water", "wants_save(step, used, window)"]
 # source = "constructed"
 # watch = "--stall-after 8"

@@ -12,8 +12,8 @@ leaves the loop in training/epoch.py and gathers the epoch's totals; the others 
 # cause = "HD102"
 # culprits = [2]
 # file = "gather.py"
-# lines = [0]
-# code = [""]
+# lines = [25]
+# code = ["dist.all_gather(rows, mine)"]
 # branch = ["fingerprint in self.seen"]
 # source = "constructed"
 # watch = "--stall-after 8"
