@@ -24,13 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from predicates import Predicate, modules, nearest_guard, predicates_of, record
-from run import LARGE, expected, job
+from predicates import Predicate, modules, nearest_guard, predicates_of, record, seen
 
+from hangdoc import scenarios
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.model.codec import load_snapshot
 from hangdoc.model.snapshot import SourceText
 from hangdoc.scenarios import Scenario
+from run import LARGE, expected, job
 
 FEWEST_PREDICATES, FEWEST_DIFFERING = 100, 15
 LARGEST_CHANCE = 0.10
@@ -155,31 +156,26 @@ def _bare(line: str) -> str:
     return "".join(_LITERAL.sub('""', line).split())
 
 
-def differing(program: Answer, header: Scenario) -> list[tuple[Predicate, dict[int, list[int]]]]:
-    """Run the corrected program; the predicates whose values differ between ranks, with [false, true] for each rank."""
+def differing(program: Answer, header: Scenario) -> list[tuple[Predicate, dict[int, tuple[int, int]]]]:
+    """Run the corrected program; the predicates whose values differ between ranks, with how often each rank found them
+    false and true. Raises ``RuntimeError`` where it does not end well."""
     with tempfile.TemporaryDirectory(prefix="large-") as name:
         folder = Path(name)
         numbered = record(program.folder, folder / program.name)
-        fixed = replace(header, environment=(*header.environment, ("FIXED", "1")))
-        words = header.launch.split()
-        words[0] = str(Path(sys.executable).parent / words[0])
-        with job([*words, str(folder / program.name / "main.py")], fixed, folder) as process:
+        copied = replace(header, path=folder / program.name / "main.py", environment=(("FIXED", "1"),))
+        with job(scenarios.command(copied), copied, folder) as process:
             try:
                 status = process.wait(_RUN_SECONDS)
             except subprocess.TimeoutExpired:
                 status = None
         if status != 0:
-            print(f"exit status {status}\n{(folder / 'output').read_text(errors='replace')[-3000:]}")
-            return []
-        ranks = {
-            int(path.stem.partition("-")[2]): json.loads(path.read_text())
-            for path in (folder / program.name).glob("seen-*.json")
-        }
+            raise RuntimeError(f"exit status {status}\n{(folder / 'output').read_text(errors='replace')[-3000:]}")
+        ranks = seen(folder / program.name)
     found = []
     for number, each in enumerate(numbered):
-        seen = {rank: values.get(str(number), [0, 0, ""]) for rank, values in sorted(ranks.items())}
-        if len({value[2] for value in seen.values()}) > 1:
-            found.append((each, {rank: value[:2] for rank, value in seen.items()}))
+        values = {rank: told.get(number, ((0, 0), "")) for rank, told in ranks.items()}
+        if len(set(values.values())) > 1:
+            found.append((each, {rank: counts for rank, (counts, _) in values.items()}))
     return found
 
 

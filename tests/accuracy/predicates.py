@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def _items(number, values):
 def _write():
     if _owner == os.getpid() and "RANK" in os.environ:
         with open(os.path.join(os.path.dirname(__file__), f"seen-{os.environ['RANK']}.json"), "w") as file:
-            json.dump({number: [no, yes, digest.hexdigest()] for number, (no, yes, digest) in _seen.items()}, file)
+            json.dump({n: [no, yes, digest.hexdigest()] for n, (no, yes, digest) in _seen.items()}, file)
 
 _owner = os.getpid()
 builtins._recorded_test, builtins._recorded_items = _test, _items
@@ -129,6 +130,17 @@ def record(folder: Path, into: Path) -> list[Predicate]:
         (into / file).write_text(ast.unparse(tree), encoding="utf-8")
     (into / "_recorder.py").write_text(RECORDER, encoding="utf-8")
     return found
+
+
+def seen(folder: Path) -> dict[int, dict[int, tuple[tuple[int, int], str]]]:
+    """What recorded ranks wrote: by rank and predicate's number, how often it was false and true (of a ``for``: 0 and
+    how many items), and a digest of the sequence."""
+    found = {}
+    for path in folder.glob("seen-*.json"):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        rank = int(path.stem.partition("-")[2])
+        found[rank] = {int(number): ((no, yes), digest) for number, (no, yes, digest) in values.items()}
+    return dict(sorted(found.items()))
 
 
 class _Recording(ast.NodeTransformer):
