@@ -3,11 +3,12 @@
     python tests/accuracy/run.py [--times 3] [--jobs 2] [--attach] [--inject] [--fixed] [--only NAME …] [--guide]
     python tests/accuracy/run.py --suite libraries [--attach] [--inject] …
     python tests/accuracy/run.py --suite devices [--attach]
+    python tests/accuracy/run.py --suite large [--attach]
 
 Prints one row for each run and a summary; with --guide the table goes into hangdoc/guide/accuracy.md,
 and its last line into README.md. The suite "libraries" is of programs that use real libraries at their current
 versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out. The suite "devices" is of
-NCCL jobs, all ranks of which share one GPU.
+NCCL jobs, all ranks of which share one GPU. The suite "large" is of programs in several packages (large/README.md).
 "Certain" that was wrong is counted apart: it must stay zero.
 """
 
@@ -40,7 +41,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 LIBRARIES = Path(__file__).parent / "libraries"
 DEVICES = Path(__file__).parent / "devices"
-SUITES = ("own", "libraries", "devices")
+LARGE = Path(__file__).parent / "large"
+SUITES = ("own", "libraries", "devices", "large")
 _A_DEVICE = Path("/dev/nvidiactl")
 _QUIET_SECONDS = 4.0
 _ONE_QUIET_SECONDS = 8.0
@@ -76,6 +78,9 @@ class Result:
 
 def expected(suite: str = "own") -> list[Scenario]:
     """The programs of a suite. Of our own: scenarios first, then the programs that fit none of them."""
+    if suite == "large":
+        found = [(path.parent.name, scenarios.read(path)) for path in sorted(LARGE.glob("*/main.py"))]
+        return [replace(scenario, name=name) for name, scenario in found if scenario is not None]
     folder = {"libraries": LIBRARIES, "devices": DEVICES}.get(suite, PROGRAMS)
     extra = [found for path in sorted(folder.glob("*.py")) if (found := scenarios.read(path)) is not None]
     return [*scenarios.available(), *extra] if folder == PROGRAMS else extra
@@ -278,7 +283,7 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
     with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
         folder = Path(name)
         # A copy in the run's own folder: code below site-packages would be library code.
-        copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
+        copied = replace(scenario, path=_copy(scenario.path, folder))
         if way == CORRECTED:
             copied = replace(copied, environment=(*copied.environment, ("FIXED", "1")))
             result = judge_healthy(copied, way, *watched(copied, folder))
@@ -293,6 +298,14 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
     marks = " ".join("·" if value is None else "ok" if value else "NO" for value in result.aspects)
     print(f"{result.name:26s} {way:16s} {marks:17s} {result.confidence:9s} {result.found}", flush=True)
     return result
+
+
+def _copy(script: Path, folder: Path) -> Path:
+    """Where the script lies in ``folder`` once it, or the large program whose entry it is, was copied there."""
+    if script.parent.parent != LARGE:
+        return Path(shutil.copy(script, folder))
+    left_out = shutil.ignore_patterns("__pycache__", "answer.json")
+    return Path(shutil.copytree(script.parent, folder / script.parent.name, ignore=left_out)) / script.name
 
 
 def main() -> int:

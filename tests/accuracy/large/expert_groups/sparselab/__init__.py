@@ -1,0 +1,1 @@
+"""Sparse language models, small enough to look at."""
