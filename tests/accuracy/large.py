@@ -194,6 +194,18 @@ def table(programs: Iterable[Answer]) -> str:
     return "\n".join([*rows, f"| all | | | | {mean:.1f} % | {sum(guards)}/{len(guards)} |"])
 
 
+def laid_out(document: dict[str, Any]) -> str:
+    """The text of an answer.json: a line for each predicate."""
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines = ",\n".join(f"    {json.dumps(each, ensure_ascii=False)}" for each in value)
+            text = f"[\n{lines}\n  ]"
+        parts.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def main() -> int:
     """Do what was asked for; exit status 1 if something does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -206,8 +218,8 @@ def main() -> int:
     if options.list:
         program = answer(options.list)
         entries = [{"file": p.file, "line": p.line, "text": p.text} for p in predicates_of(program.folder)]
-        written = json.dumps({**program.document, "predicates": entries}, indent=2, ensure_ascii=False)
-        (program.folder / "answer.json").write_text(written + "\n", encoding="utf-8")
+        written = laid_out({**program.document, "predicates": entries})
+        (program.folder / "answer.json").write_text(written, encoding="utf-8")
         print(f"{len(entries)} predicates")
     elif options.differing:
         for each, values in differing(answer(options.differing), headers[options.differing]):

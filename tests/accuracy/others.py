@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import run
-
 from hangdoc import scenarios
 from hangdoc.scenarios import Scenario
 

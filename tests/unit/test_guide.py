@@ -18,7 +18,6 @@ from pathlib import Path
 import guide_pages
 import others
 import pytest
-import run
 import typer
 from cases import case
 from dump_folders import measure
@@ -26,6 +25,7 @@ from dump_folders.folders import cases
 from dump_folders.oracle import Mark
 
 import hangdoc
+import run
 from hangdoc.cli import app
 from hangdoc.model.diagnosis import Cause, CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Outcome

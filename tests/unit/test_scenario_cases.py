@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import run
 from cases import diagnosed, names
 from scenario_runs import ALL, SHAPES
 
+import run
 from hangdoc import scenarios
 
 

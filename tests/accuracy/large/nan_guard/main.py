@@ -21,6 +21,7 @@ import logging
 import sys
 
 import torch
+
 from callbacks.base import CallbackList
 from callbacks.checkpoint import Checkpointer
 from callbacks.guard import LossGuard

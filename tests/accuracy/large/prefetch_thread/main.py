@@ -24,6 +24,7 @@ import sys
 from pathlib import Path
 
 import torch
+
 from fit.session import Session
 from journal.writer import Journal, NullJournal
 from judge.panel import Panel

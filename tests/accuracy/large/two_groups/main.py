@@ -21,6 +21,7 @@ dense gradients: it waits for all, and three ranks of its expert group wait for 
 import sys
 
 import torch
+
 from conf import build_config
 from corpus import build_stream
 from groups import close_groups, open_groups

@@ -10,7 +10,7 @@ cache is warm, rank 0 takes it and announces nothing. It goes on to a broadcast;
 # outcome = "hang"
 # cause = "HD305"
 # culprits = [0]
-# lines = [48]
+# lines = [49]
 # file = "tables.py"
 # code = ["dist.broadcast(header, src=0)"]
 # branch = ["is_warm(folder, print_of)"]
@@ -20,6 +20,7 @@ cache is warm, rank 0 takes it and announces nothing. It goes on to a broadcast;
 import logging
 
 import torch
+
 from comm import setup
 from config import options
 from corpus import tables

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 
+from engine.optimizer import Descent
+from engine.schedule import Schedule
+from engine.state import EpochRow, StepState
 from metrics.exchange import gather_steps
 from metrics.meters import Mean, Smooth
 from network.forecaster import huber
 from parallel.gradients import GradientAverager
-
-from engine.optimizer import Descent
-from engine.schedule import Schedule
-from engine.state import EpochRow, StepState
 
 log = logging.getLogger("forecast.trainer")
 

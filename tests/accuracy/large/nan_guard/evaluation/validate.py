@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import torch
+
+from evaluation.baseline import better_of
 from metrics.errors import ErrorSums
 from stations.scaling import WindowScaler
 from stations.windows import windows, without_gaps
-
-from evaluation.baseline import better_of
 
 log = logging.getLogger("forecast.validation")
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from settings.model import FeedSettings
-from storage.pack import Picture
 
 from feed.changes import Changer
 from feed.decode import decoded
+from settings.model import FeedSettings
+from storage.pack import Picture
 
 
 @dataclass(frozen=True, slots=True)

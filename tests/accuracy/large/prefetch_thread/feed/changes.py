@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
+
 from settings.model import FeedSettings
 
 Change = Callable[[torch.Tensor, random.Random], torch.Tensor]

@@ -6,22 +6,22 @@ import logging
 from dataclasses import dataclass
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
 from feed.batching import Batch, batches
 from feed.changes import Changer
 from feed.prefetch import Prefetcher
+from fit.curves import rate_at
+from fit.tally import Tally
 from journal.writer import Journal, NullJournal
 from judge.panel import Panel, Verdict
 from ranks.context import RankContext
 from ranks.reduce import summed
 from settings.model import RunSettings
 from storage.reader import RecordReader
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from vault.keeper import Keeper
 from vision.sorter import decayed
-
-from fit.curves import rate_at
-from fit.tally import Tally
 
 log = logging.getLogger("sorter.fit")
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
+
 from feed.decode import decoded
 from ranks.context import RankContext
 from ranks.reduce import summed
 from settings.model import JudgeSettings
 from storage.camera import CAMERAS, KINDS, drawn
 from storage.pack import Picture
-from torch import nn
 
 
 @dataclass(frozen=True, slots=True)

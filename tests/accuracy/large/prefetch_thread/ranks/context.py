@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch.distributed as dist
+
 from settings.model import RankSettings
 
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator
 
 from settings.model import StorageSettings
-
 from storage.pack import Pack, Picture, Record
 from storage.quota import Quota
 

@@ -7,8 +7,9 @@ import logging
 from pathlib import Path
 
 import torch
-from settings.model import VaultSettings
 from torch import nn
+
+from settings.model import VaultSettings
 
 log = logging.getLogger("sorter.vault")
 

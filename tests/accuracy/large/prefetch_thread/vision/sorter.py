@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import torch
-from settings.model import VisionSettings
 from torch import nn
+
+from settings.model import VisionSettings
 
 
 class Stage(nn.Module):

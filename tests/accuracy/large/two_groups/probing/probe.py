@@ -4,6 +4,7 @@ import random
 
 import torch
 import torch.distributed as dist
+
 from corpus.stream import Stream
 from corpus.vocabulary import bands
 from corpus.writers import WRITERS

@@ -5,7 +5,6 @@ from typing import Any
 
 from hooks import HOOKS
 from reporting import say
-
 from training.losses import hits, masked_loss
 from training.optim import OPTIMIZERS, rate_at
 

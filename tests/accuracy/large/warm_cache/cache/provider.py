@@ -5,12 +5,12 @@ import shutil
 import time
 
 import torch
-from corpus import features, source
 
 from cache import manifest
 from cache.fingerprint import fingerprint
 from cache.freshness import is_warm, others
 from cache.keys import announcement
+from corpus import features, source
 
 log = logging.getLogger("tickets.cache")
 

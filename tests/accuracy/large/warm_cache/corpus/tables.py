@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
 from cache import provider, waiting
 from cache.fingerprint import fingerprint, recipe_of
 

@@ -1,9 +1,10 @@
 """Counts that add up over ranks."""
 
 import torch
+from torch.nn import functional
+
 from comm import sums
 from learner import weights as tensors
-from torch.nn import functional
 
 
 def pieces(table, size=16):

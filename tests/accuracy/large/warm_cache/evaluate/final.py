@@ -4,9 +4,8 @@ from collections import namedtuple
 
 from comm import sums
 from corpus.source import KINDS
-from learner import weights as tensors
-
 from evaluate import counts
+from learner import weights as tensors
 
 Scores = namedtuple("Scores", "right kinds worst mixed sure")
 Kind = namedtuple("Kind", "name precision recall f1 count")

@@ -5,13 +5,13 @@ import time
 from collections import namedtuple
 
 import torch
-from comm import sums
-from evaluate import counts
-from sampling import plans
 from torch.nn import functional
 
+from comm import sums
+from evaluate import counts
 from learner import rates
 from learner import weights as tensors
+from sampling import plans
 
 log = logging.getLogger("tickets.loop")
 
