@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shlex
 import shutil
 import statistics
@@ -101,12 +102,13 @@ def awkward() -> list[Scenario]:
 def of_folder(folder: Path) -> list[Scenario]:
     """The programs of a folder with an expect.json."""
     found = []
+    ours = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # for scripts that call torchrun
     for name, expected in json.loads((folder / "expect.json").read_text(encoding="utf-8")).items():
         *launch, last = shlex.split(expected["launch"])
         script = folder / last if last.endswith(".sh") else folder / f"{name}.py"
         words = launch if last.endswith(".sh") else [*launch, last]
         outcome = "healthy" if expected.get("healthy") else "hang"
-        found.append(Scenario(name, script, "", shlex.join(words), outcome))
+        found.append(Scenario(name, script, "", shlex.join(words), outcome, environment=(("PATH", ours),)))
     return found
 
 
