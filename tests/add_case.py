@@ -2,16 +2,19 @@
 
     python tests/add_case.py SNAPSHOT NAME
 
-writes NAME.hangdoc, with the names of this machine's folders and hosts replaced, and NAME.json, the expectation:
-outcome, cause, culprits and lines as they are diagnosed now. Both go to the folder of that cause below tests/data.
-Review the JSON, and correct it where the verdict is wrong: it says what the verdict must be, and
+writes NAME.hangdoc, with the names of this machine's folders and hosts replaced, into the folder of its cause below
+tests/data, and adds a row to that folder's expected.json, the expectation: outcome, cause, culprits and lines as they
+are diagnosed now. Review the row, and correct it where the verdict is wrong: it says what the verdict must be, and
 tests/unit/test_cases.py fails until it is. Where that has to wait, say why there: "expected_failure": "why".
 
     python tests/add_case.py --update [NAME …]
 
-writes anew the pins of the cases named, or of all: NAME.pin.json, every fact of the diagnosis, and NAME.txt, the
-report in 100 columns. Pins hold what the code says now; read their diff before you commit it. Expectations are never
-overwritten: only a person changes those. Where one now names another cause, the case moves to that cause's folder.
+writes anew the pins of the cases named, or of all: the row of pins.json, every fact of the diagnosis, and NAME.txt, the
+report in 100 columns, where there is one. Pins hold what the code says now; read their diff before you commit it.
+Expectations are never overwritten: only a person changes those. Where one now names another cause, the case moves to
+that cause's folder.
+
+With --text, either of them makes NAME.txt for the cases named. Few need one: see tests/cases.py.
 """
 
 from __future__ import annotations
@@ -20,9 +23,26 @@ import gzip
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from cases import DATA, diagnosed, expectation, expectation_path, home, names, pin_path, pins
+from cases import (
+    DATA,
+    EXPECTED,
+    PINNED,
+    case,
+    change_table,
+    diagnosed,
+    expectation,
+    facts,
+    home,
+    names,
+    row,
+    table,
+    text_path,
+    with_text,
+    write_rows,
+)
 
 from hangdoc import api
 from hangdoc.errors import HangdocError, UsageError
@@ -47,66 +67,83 @@ def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
     return snapshot_from_bytes(text.encode())
 
 
-def add_case(source: Path, name: str, folder: Path = DATA) -> Path:
-    """Write the case and return the path of its expectation. Raises ``HangdocError``."""
+def add_case(source: Path, name: str, folder: Path = DATA, *, text: bool = False) -> Path:
+    """Write the case and return the path of its snapshot. Raises ``HangdocError``."""
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise UsageError(f"{name!r} is no name for a case", "Use lower-case letters, digits and underscores.")
-    if there := next(folder.glob(f"*/{name}.json"), None):
-        raise UsageError(f"there is a case {name} already", f"Choose another name, or delete {there} first.")
+    if there := next((path for path in folder.glob(f"*/{EXPECTED}") if name in table(path)), None):
+        raise UsageError(f"there is a case {name} already", f"Choose another name, or take it out of {there} first.")
     snapshot = without_this_machine(api.load(source))
     expected = expectation(diagnosis_document(api.diagnose(snapshot)))
     saved = home(expected, folder) / f"{name}.hangdoc"
     saved.parent.mkdir(parents=True, exist_ok=True)
     dump_snapshot(snapshot, saved)
     saved.chmod(0o644)
-    write_atomically(saved.with_suffix(".json"), (json.dumps(expected, indent=2) + "\n").encode())
-    update(name, folder)
-    return saved.with_suffix(".json")
+    write_rows({name: expected}, folder)
+    update([name], folder, text=text)
+    return saved
 
 
-def update(name: str, folder: Path = DATA) -> list[Path]:
-    """Write the pins of a case anew and return those that changed. Raises ``HangdocError``."""
-    if name not in names(folder):
-        raise UsageError(f"there is no case {name}", f"The cases are the .hangdoc files of {folder}.")
-    put_in_place(name, folder)
+def update(chosen: Sequence[str], folder: Path = DATA, *, text: bool = False) -> list[str]:
+    """Write the pins of these cases anew and return what changed: a table with the case's name, or a text.
+
+    ``text``: also of those that have none yet. Raises ``HangdocError``.
+    """
+    if unknown := set(chosen) - set(names(folder)):
+        raise UsageError(f"there is no case {min(unknown)}", f"The cases are the .hangdoc files of {folder}.")
     changed = []
-    for suffix, text in pins(diagnosed(name, folder)).items():
-        path = pin_path(name, suffix, folder)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_atomically(path, text.encode())
-            changed.append(path)
+    for name in chosen:
+        put_in_place(name, folder)
+        now, path = diagnosed(name, folder), text_path(name, folder)
+        if change_table(path.with_name(PINNED), {name: facts(now.document)}):
+            changed.append(f"{path.with_name(PINNED)}: {name}")
+        if (text or path.exists()) and (not path.exists() or path.read_text(encoding="utf-8") != now.text):
+            write_atomically(path, now.text.encode())
+            changed.append(str(path))
     return changed
 
 
 def put_in_place(name: str, folder: Path = DATA) -> None:
     """Move a case to the folder of the cause that it is expected to have."""
-    expected = expectation_path(name, folder)
-    place = home(json.loads(expected.read_text(encoding="utf-8")), folder)
-    if expected.parent != place:
-        place.mkdir(exist_ok=True)
-        for path in sorted(expected.parent.glob(f"{name}.*")):
-            path.rename(place / path.name)
+    expected, old = row(name, folder), case(name, folder).parent
+    new = home(expected, folder)
+    if old != new:
+        new.mkdir(exist_ok=True)
+        for kind, rows in ((EXPECTED, {name: expected}), (PINNED, {name: table(old / PINNED).get(name)})):
+            change_table(new / kind, rows)
+            change_table(old / kind, {name: None})
+        for path in sorted(old.glob(f"{name}.*")):
+            path.rename(new / path.name)
 
 
-def update_all(folder: Path = DATA) -> list[Path]:
-    """Write the pins of every case anew, remove those of cases that are gone, and return what changed."""
-    changed = [path for name in names(folder) for path in update(name, folder)]
-    for path in sorted([*folder.glob("*/*.pin.json"), *folder.glob("*/*.txt")]):
-        if not path.with_name(f"{path.name.partition('.')[0]}.hangdoc").exists():
+def update_all(folder: Path = DATA) -> list[str]:
+    """Write the pins of every case anew, take out those of cases that are gone, and return what changed."""
+    there = names(folder)
+    changed = update(there, folder)
+    for path in folder.glob(f"*/{PINNED}"):
+        gone = sorted(set(table(path)) - set(there))
+        change_table(path, dict.fromkeys(gone))
+        changed += [f"{path}: {name}" for name in gone]
+    for path in folder.glob("*/*.txt"):
+        if path.stem not in there:
             path.unlink()
-            changed.append(path)
+            changed.append(str(path))
     return changed
 
 
 def main(arguments: list[str]) -> int:
+    text = "--text" in arguments
+    arguments = [argument for argument in arguments if argument != "--text"]
     try:
         if arguments[:1] == ["--update"]:
             chosen = arguments[1:]
-            changed = [path for name in chosen for path in update(name)] if chosen else update_all()
-            print("\n".join([*(str(path.relative_to(ROOT)) for path in changed), f"{len(changed)} pins changed"]))
+            if text and not chosen:
+                raise UsageError("--text needs the names of cases", f"{len(with_text())} of them have a text.")
+            changed = update(chosen, text=text) if chosen else update_all()
+            print("\n".join([*changed, f"{len(changed)} pins changed"]).replace(f"{ROOT}/", ""))
         elif len(arguments) == 2:
-            expected = add_case(Path(arguments[0]), arguments[1])
-            print(f"{expected}, to be reviewed:\n{expected.read_text()}", end="")
+            saved = add_case(Path(arguments[0]), arguments[1], text=text)
+            print(f"{saved.with_name(EXPECTED)}, to be reviewed:\n{json.dumps(row(saved.stem))}")
         else:
             print(__doc__, file=sys.stderr)
             return 2

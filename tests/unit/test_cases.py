@@ -11,6 +11,7 @@ import gzip
 import json
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
@@ -18,16 +19,25 @@ from add_case import add_case, main, update, update_all
 from cases import (
     DATA,
     ELSEWHERE,
+    EXPECTED,
+    PINNED,
+    TEXTS,
     case,
+    change_table,
     diagnosed,
     expectation,
-    expectation_path,
     facts,
+    features,
     home,
+    laid_out,
     names,
     persons_word,
-    pin_path,
-    pins,
+    row,
+    table,
+    text_path,
+    unlike_pinned,
+    with_text,
+    write_rows,
 )
 from published_schema import SCHEMA, faults
 
@@ -78,8 +88,7 @@ def test_verdict_facts_and_report(name):
     assert not_yet or expectation(document) == expected
     assert faults(document, SCHEMA) == []
     assert sorted(published().iter_errors(document), key=str) == []
-    assert_pinned(name, ".pin.json")
-    assert_pinned(name, ".txt")
+    assert_pinned(name)
     if not_yet:
         fails_still(expectation(document), expected, not_yet)
 
@@ -110,13 +119,11 @@ def published():
     return jsonschema.Draft202012Validator(closed(schema()))
 
 
-def assert_pinned(name, suffix):
-    path, now = pin_path(name, suffix), pins(diagnosed(name))[suffix]
-    pinned = path.read_text(encoding="utf-8")
-    if now != pinned:
-        changes = difflib.unified_diff(pinned.splitlines(), now.splitlines(), "pinned", "now", lineterm="")
+def assert_pinned(name):
+    for kind, texts in unlike_pinned(name, diagnosed(name)).items():
+        changes = difflib.unified_diff(*(text.splitlines() for text in texts), "pinned", "now", lineterm="")
         update = f"if this is better: python tests/add_case.py --update {name}"
-        pytest.fail("\n".join([f"{path.name} changes:", *changes, update]), pytrace=False)
+        pytest.fail("\n".join([f"the {kind} of {name}:", *changes, update]), pytrace=False)
 
 
 @pytest.mark.parametrize("name", names()[::3])
@@ -185,12 +192,20 @@ def other(value, chance):
 def test_every_case_has_its_expectation_and_its_pins():
     """Each in the folder of its cause, under a name of its own, and nothing else lies there."""
     assert sorted(set(names())) == names()
-    expected = [
-        home(json.loads(expectation_path(name).read_text())) / f"{name}{suffix}"
-        for name in names()
-        for suffix in (".hangdoc", ".json", ".pin.json", ".txt")
-    ]
-    assert sorted(path for path in DATA.rglob("*") if path.is_file()) == sorted(expected)
+    snapshots = {home(row(name)) / f"{name}.hangdoc" for name in names()}
+    tables = {path.with_name(kind) for path in snapshots for kind in (EXPECTED, PINNED)}
+    texts = {path for path in DATA.rglob("*.txt") if path.with_suffix(".hangdoc") in snapshots}
+    assert {path for path in DATA.rglob("*") if path.is_file()} == snapshots | tables | texts
+    for path in tables:
+        assert table(path).keys() == {each.stem for each in snapshots if each.parent == path.parent}
+        assert path.read_text(encoding="utf-8") == laid_out(table(path), path.name), "one row a case, in order"
+
+
+def test_few_cases_have_their_report_pinned_and_those_show_what_all_do():
+    """A feature that no report shows: python tests/add_case.py --update --text NAME, for the first that has it."""
+    shown = {name: features(table(case(name).with_name(PINNED))[name]) for name in names()}
+    assert len(with_text()) <= TEXTS
+    assert set().union(*(shown[name] for name in with_text())) == set().union(*shown.values())
 
 
 def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
@@ -200,39 +215,72 @@ def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad.hangdoc", "../new", tmp_path)
     (tmp_path / "HD101").mkdir()
-    (tmp_path / "HD101" / "old.json").touch()
+    change_table(tmp_path / "HD101" / EXPECTED, {"old": {"cause": "HD101"}})
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad.hangdoc", "old", tmp_path)
 
 
 def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
-    expected = add_case(case("uneven_batches"), "new", tmp_path)
-    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".pin.json", ".txt"))
-    assert expected == tmp_path / "HD102" / "new.json"
-    assert report.read_text(encoding="utf-8").startswith("hangdoc")
-    word = '{"cause": "HD102", "culprits": [0]}'
-    expected.write_text(word)
+    saved = add_case(case("uneven_batches"), "new", tmp_path)
+    assert saved == tmp_path / "HD102" / "new.hangdoc"
+    pins, expected, report = saved.with_name(PINNED), saved.with_name(EXPECTED), text_path("new", tmp_path)
+    assert not report.exists()
+    assert update(["new"], tmp_path, text=True) == [str(report)]
     before = report.read_text(encoding="utf-8")
+    assert before.startswith("hangdoc")
+    word = '{"new": {"cause": "HD102", "culprits": [0]}}'
+    expected.write_text(word)
     report.write_text("another report")
+    change_table(pins, {"gone": {}, "new": {"outcome": "slow"}})
     (tmp_path / "HD102" / "gone.txt").touch()
-    assert update("new", tmp_path) == [report]
-    assert update_all(tmp_path) == [tmp_path / "HD102" / "gone.txt"]
+    assert update(["new"], tmp_path) == [f"{pins}: new", str(report)]
+    assert update_all(tmp_path) == [f"{pins}: gone", str(tmp_path / "HD102" / "gone.txt")]
     assert update_all(tmp_path) == []
     assert report.read_text(encoding="utf-8") == before
-    assert json.loads(facts_file.read_text())["culprits"] == [2]
+    assert table(pins).keys() == {"new"}
+    assert table(pins)["new"]["culprits"] == [2]
     assert expected.read_text() == word
     with pytest.raises(UsageError):
-        update("unknown", tmp_path)
+        update(["unknown"], tmp_path)
 
 
 def test_a_case_follows_its_expectation(tmp_path):
     """Whoever corrects the cause need not move the files."""
-    expected = add_case(case("uneven_batches"), "new", tmp_path)
-    expected.write_text('{"cause": null}')
-    assert update("new", tmp_path) == []
-    files = sorted(path.name for path in (tmp_path / "unnamed").iterdir())
-    assert files == ["new.hangdoc", "new.json", "new.pin.json", "new.txt"]
-    assert not [*expected.parent.iterdir()]
+    old = add_case(case("uneven_batches"), "new", tmp_path, text=True).parent
+    add_case(case("uneven_batches"), "other", tmp_path)
+    write_rows({"new": {**row("new", tmp_path), "cause": None, "reviewed": "by somebody"}}, tmp_path)
+    assert update(["new", "other"], tmp_path) == []
+    files = {folder.name: sorted(path.name for path in folder.iterdir()) for folder in tmp_path.iterdir()}
+    assert files["unnamed"] == [EXPECTED, "new.hangdoc", "new.txt", PINNED]
+    assert files["HD102"] == [EXPECTED, "other.hangdoc", PINNED]
+    assert row("new", tmp_path)["reviewed"] == "by somebody"
+    write_rows({"other": {**row("other", tmp_path), "cause": None}}, tmp_path)
+    update_all(tmp_path)
+    assert not [*old.iterdir()]
+    assert table(tmp_path / "unnamed" / PINNED).keys() == {"new", "other"}
+
+
+def test_what_is_compared_is_four_fields_of_a_row(tmp_path):
+    (tmp_path / "HD101").mkdir()
+    (tmp_path / "HD101" / "one.hangdoc").touch()
+    compared = {"outcome": "hang", "cause": "HD101", "culprits": [1], "lines": ["a.py:1"]}
+    write_rows({"one": {**compared, "expected_failure": "why", "condition": "if x:"}}, tmp_path)
+    assert persons_word("one", tmp_path) == (compared, "why")
+    assert row("one", tmp_path)["condition"] == "if x:"
+    write_rows({"one": compared}, tmp_path)
+    assert persons_word("one", tmp_path) == (compared, "")
+    write_rows({"one": None}, tmp_path)
+    with pytest.raises(UsageError):
+        row("one", tmp_path)
+
+
+def test_two_that_change_one_table_lose_nothing_of_each_other(tmp_path):
+    names = [f"case{number}" for number in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda name: change_table(tmp_path / EXPECTED, {name: {"cause": name}}), names))
+    assert (tmp_path / EXPECTED).read_text().splitlines()[1:-1] == [
+        f'  "{name}": {{"cause": "{name}"}}' + ("," if name != max(names) else "") for name in sorted(names)
+    ]
 
 
 def test_the_command_says_how_it_is_used(capsys):

@@ -10,20 +10,17 @@ from pathlib import Path
 
 import cases
 import pytest
-from cases import ELSEWHERE, names
+from cases import ELSEWHERE, with_text
 
 DIFFERING = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from cases import diagnosed, names, pin_path, pins
-def differing(name):
-    now = pins(diagnosed(name)).items()
-    return [suffix for suffix, text in now if pin_path(name, suffix).read_text(encoding="utf-8") != text]
-print(json.dumps({name: differing(name) for name in names()[int(sys.argv[2])::int(sys.argv[3])]}))
+from cases import diagnosed, unlike_pinned, with_text
+chosen = with_text()[int(sys.argv[2])::int(sys.argv[3])]
+print(json.dumps({name: unlike_pinned(name, diagnosed(name)) for name in chosen}))
 """
 SEEDS = (1, 2)
-"""One for each child; each of them has its share of the cases."""
-SHARES = 12
+"""One for each child; each of them has its share of the cases whose whole report is pinned."""
 
 
 @pytest.mark.timeout(900)
@@ -31,11 +28,11 @@ def test_what_is_said_of_a_case_depends_on_the_case_alone(tmp_path):
     """Sets are ordered by the seed: one that becomes text unsorted shows here. So does a clock, or a terminal.
 
     The pins are what another seed and environment gave. test_cases compares those of all cases, elsewhere too, under
-    the random seed of its own process; here it is a sixth of them, under seeds with which a failure can be repeated.
+    the random seed of its own process; here it is the cases with a report, under seeds that can be set again.
     """
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", DIFFERING, str(Path(cases.__file__).parent), str(part), str(SHARES)],
+            [sys.executable, "-c", DIFFERING, str(Path(cases.__file__).parent), str(part), str(len(SEEDS))],
             env={**os.environ, "PYTHONHASHSEED": str(seed), **ELSEWHERE},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
@@ -48,6 +45,6 @@ def test_what_is_said_of_a_case_depends_on_the_case_alone(tmp_path):
         for child in children:
             child.kill()
             child.communicate()
-    differing = {name: suffixes for share in found for name, suffixes in share.items()}
-    assert sorted(differing) == sorted(names()[::SHARES] + names()[1::SHARES])
-    assert {name: suffixes for name, suffixes in differing.items() if suffixes} == {}
+    differing = {name: changes for share in found for name, changes in share.items()}
+    assert sorted(differing) == with_text()
+    assert {name: changes for name, changes in differing.items() if changes} == {}
