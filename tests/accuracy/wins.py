@@ -211,7 +211,7 @@ def drawn(found: Mapping[str, Origin], count: int | None, seed: int = _SEED) -> 
 
 def main() -> int:
     sys.path.insert(0, str(ROOT / "tests"))
-    from cases import case, names, persons_word
+    from cases import case, names, row
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="MODULE", default="", help="mechanisms of a module or folder: 'blame'")
@@ -231,7 +231,7 @@ def main() -> int:
     cases = drawn(found, options.sample)
     trials = tried(mechanisms, cases, options.jobs, 60 * (options.minutes or math.inf))
     cases = sorted(trials)
-    wins = counted(mechanisms, trials, {name: persons_word(name)[0] for name in cases}, found, past)
+    wins = counted(mechanisms, trials, {name: row(name) for name in cases}, found, past)
     programs = len({found[name].program for name in cases})
     all_programs = len({origin.program for origin in found.values()})
     print(table(wins, past, options.top))
