@@ -71,7 +71,7 @@ class Scenario:
     @property
     def missing(self) -> tuple[str, ...]:
         """Those of them that this Python does not have."""
-        return tuple(name for name in self.requires if importlib.util.find_spec(name) is None)
+        return tuple(name for name in self.requires if not _installed(name))
 
     @property
     def title(self) -> str:
@@ -158,6 +158,13 @@ def _block(text: str) -> str | None:
             return None
         content.append(line[1:].removeprefix(" "))
     return None
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 def command(scenario: Scenario) -> list[str]:

@@ -7,7 +7,17 @@ example ``tests/data/HD101``:
 - ``expected.json``, the *expectations*: what a person says is right, one line a case. A row holds what is compared with
   the diagnosis (``COMPARED``) and may hold more. Written by hand; no command overwrites one. With
   ``"expected_failure": "why"`` it is not met yet, strictly: once it is, the test fails until somebody takes the mark
-  out.
+  out. What else a row may hold, ``fault_of`` checks:
+
+  - ``condition``: what parted the ranks, in the words of somebody who has read the program without having seen what
+    hangdoc says. ``null``: nothing did (they wait in a circle, have never met, one was killed, …). Else ``form``:
+    "predicate", a branch whose outcome differs, or "value", a value that differs, where it is defined; ``at``: the
+    places, "train.py:34", each of which is right as the first answer (any line of the statement); ``text``: its source;
+    and perhaps ``also``: places that may be told as a part of the chain.
+  - ``reviewed``: true beside every ``condition``. A row without it has not been reviewed, and its condition is unknown.
+  - ``origin``: where its program comes from: "scenario", "practice" (written beside hangdoc), "held-out 7" (a set of
+    strangers' programs).
+
 - ``pins.json`` and ``NAME.txt``, the *pins*: all other facts of the diagnosis document of each case, and the whole
   report of some as a terminal shows it. They hold what the code says now, right or not, so that a change of the code
   shows what it changes. ``python tests/add_case.py --update`` writes them.
@@ -27,6 +37,7 @@ import fcntl
 import functools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +52,9 @@ DATA = Path(__file__).parent / "data"
 EXPECTED, PINNED = "expected.json", "pins.json"
 COMPARED = ("outcome", "cause", "culprits", "lines")
 """What of an expectation the diagnosis is compared with."""
+FORMS = ("predicate", "value")
+_PLACE = re.compile(r"[^/\s:]+:[1-9]\d*")
+_ORIGIN = re.compile(r"scenario|practice|held-out [1-9]\d*")
 TEXTS = 120
 """The most cases that have their whole report pinned."""
 WIDTH = 100
@@ -74,6 +88,25 @@ def persons_word(name: str, folder: Path = DATA) -> tuple[dict[str, Any], str]:
     """(what the diagnosis of a case must say, why the code does not say it yet: '' where it must)."""
     whole = row(name, folder)
     return {key: whole[key] for key in COMPARED if key in whole}, whole.get("expected_failure", "")
+
+
+def fault_of(row: Mapping[str, Any]) -> str:
+    """What is wrong with the form of a row; '' if nothing is."""
+    if unknown := set(row) - {*COMPARED, "expected_failure", "condition", "reviewed", "origin"}:
+        return f"unknown: {', '.join(sorted(unknown))}"
+    if "origin" in row and not _ORIGIN.fullmatch(row["origin"]):
+        return f"no origin: {row['origin']}"
+    if ("condition" in row) != (row.get("reviewed") is True):
+        return "a condition and reviewed: true stand beside each other"
+    condition = row.get("condition")
+    if condition is None:
+        return ""
+    if not {"form", "at", "text"} <= set(condition) <= {"form", "at", "text", "also"} or condition["form"] not in FORMS:
+        return f"a condition has form ({' or '.join(FORMS)}), at, text and perhaps also"
+    places = [*condition["at"], *condition.get("also", ())]
+    if not condition["at"] or not condition["text"] or not all(map(_PLACE.fullmatch, places)):
+        return "a condition has its text and places such as train.py:34"
+    return "" if len(set(places)) == len(places) else "a place stands there twice"
 
 
 def write_rows(rows: Mapping[str, dict[str, Any] | None], folder: Path = DATA) -> None:

@@ -56,8 +56,8 @@ def test_a_header_is_read(script):
 
 def test_a_header_says_which_packages_it_needs(script):
     assert read(script).missing == ()
-    script.write_text(SCRIPT.replace("# timeout = 30", '# requires = ["json", "no_such_package"]'))
-    assert read(script).missing == ("no_such_package",)
+    script.write_text(SCRIPT.replace("# timeout = 30", '# requires = ["json", "no_such_package.core"]'))
+    assert read(script).missing == ("no_such_package.core",)
 
 
 @pytest.mark.parametrize("text", ["", "import os\n", "# /// script\n# a = 1\n# ///\n", "# /// hangdoc\nimport os\n"])

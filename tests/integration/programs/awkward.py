@@ -1,6 +1,7 @@
 """Two ranks of a healthy job that stands still five times, each time for another good reason, and goes on."""
 
 import atexit
+import os
 import time
 
 import torch
@@ -8,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-SECONDS = 9
+SECONDS = float(os.environ.get("PAUSE", "9"))
 
 
 class Slow(Dataset):

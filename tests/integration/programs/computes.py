@@ -1,11 +1,12 @@
 """Rank 1 computes for ten seconds while rank 0 waits for it in an all_reduce."""
 
+import os
 import time
 
 import torch
 import torch.distributed as dist
 
-SECONDS = 10
+SECONDS = float(os.environ.get("PAUSE", "10"))
 
 
 def compute(seconds):

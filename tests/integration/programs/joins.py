@@ -3,6 +3,7 @@
 Halfway rank 0 needs eight seconds for one batch, so that the job also stands still with rank 1 inside Join.
 """
 
+import os
 import time
 
 import torch
@@ -10,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-SLOW_SECONDS = 8
+SLOW_SECONDS = float(os.environ.get("PAUSE", "8"))
 
 
 def slow_batch(seconds):

@@ -7,7 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-SECONDS = 14
+SECONDS = float(os.environ.get("PAUSE", "14"))
 
 
 def save(path, seconds):
