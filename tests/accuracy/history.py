@@ -55,7 +55,19 @@ def history(root: Path) -> History | None:
     try:
         if _git(root, "rev-parse", "--is-shallow-repository", "--show-prefix").split("\n") != ["false", "", ""]:
             return None
-        log = _git(root, "log", "--reverse", "--date-order", "--diff-merges=first-parent", "-M", "-p", "-U1", f"--format={_BEGIN}%h %at %s", "--", *_WHAT)
+        log = _git(
+            root,
+            "log",
+            "--reverse",
+            "--date-order",
+            "--diff-merges=first-parent",
+            "-M",
+            "-p",
+            "-U1",
+            f"--format={_BEGIN}%h %at %s",
+            "--",
+            *_WHAT,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return read_history(log.split("\n"))

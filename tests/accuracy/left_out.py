@@ -22,15 +22,14 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from mechanisms import PACKAGE, TABLES, Mechanism
 
 from hangdoc import api
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.model.codec import snapshot_to_bytes
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.tables import table
 
@@ -40,20 +39,6 @@ _SECONDS = 60
 """That a diagnosis without a mechanism may take; a hundred times what one takes."""
 _HOOK = "_hangdoc_wins_"
 _MISSING = object()
-
-
-def said(found: Diagnosis) -> dict[str, Any]:
-    """What is compared with a person's word: outcome, cause, culprits, lines, condition. As ``cases.expectation``."""
-    sides = found.divergence.sides if found.divergence is not None else ()
-    frames = [side.frame for side in sides] + [rank.where for rank in found.ranks if rank.rank in found.culprits]
-    branch = found.divergence.branch if found.divergence is not None else None
-    return {
-        "outcome": str(found.outcome.value),
-        "cause": found.cause.code if found.cause is not None else None,
-        "culprits": list(found.culprits),
-        "lines": sorted({f"{Path(frame.file).name}:{frame.line}" for frame in frames if frame is not None}),
-        "condition": branch.condition if branch is not None else None,
-    }
 
 
 @dataclass
@@ -68,7 +53,7 @@ class Trials:
     """The mechanisms of one process, hooked once. Cases are tried in processes forked from it, one a case."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        self._rows = [each for each in mechanisms if each.index is not None]
+        self._rows = [each for each in mechanisms if each.row is not None]
         self._answered: set[str] = set()
         self._left_out = ""
         self._forks = False
@@ -76,7 +61,7 @@ class Trials:
         self._child: int | None = None
         self._asked: set[tuple[str, str]] = set()
         self._readers: list[types.FunctionType] = []
-        functions = [each for each in mechanisms if each.index is None]
+        functions = [each for each in mechanisms if each.row is None]
         setattr(builtins, _HOOK, [self._hook(each, _function(each)) for each in functions])
         for name in TABLES:
             table(f"{PACKAGE}.frames", name)
@@ -87,9 +72,11 @@ class Trials:
             function.__defaults__ = function.__kwdefaults__ = None
         setattr(builtins, f"{_HOOK}row", self._entry_of)
         for reader in (names, pattern):
-            function = reader.__wrapped__
+            function = _plain(reader)
             self._readers.append(_copy(function))
-            function.__code__ = eval(f"lambda entry, *, of='names': {_HOOK}row({len(self._readers) - 1}, entry, of)").__code__
+            function.__code__ = eval(
+                f"lambda entry, *, of='names': {_HOOK}row({len(self._readers) - 1}, entry, of)"
+            ).__code__
         sys.setrecursionlimit(3 * sys.getrecursionlimit())  # a call is three with its hook
         _forget()
         gc.freeze()  # what is here is shared with all that fork
@@ -155,32 +142,34 @@ class Trials:
         os.write(self._child, json.dumps(told).encode())
         os._exit(0)
 
-    def try_case(self, job: JobSnapshot) -> Trial:
-        """Diagnose in a process that was forked for this one case, and without each mechanism that answers."""
+    def try_case(self, job: JobSnapshot, say: Callable[[Diagnosis], dict[str, Any]]) -> Trial:
+        """Diagnose in a process that was forked for this one case, and without each mechanism that answers. ``say``:
+        what is kept of a diagnosis, as JSON."""
         gc.disable()
         self._forks, self._trial = True, Trial()
-        try:
-            told: dict[str, Any] | str = said(api.diagnose(job))
-        except Exception as error:
-            told = f"{BREAKS}: {type(error).__name__}"
+        told = _told(job, say)
         if self._child is not None:
             self._end(told)
-        assert isinstance(told, dict), told
+        if not isinstance(told, dict):
+            raise RuntimeError(told)  # noqa: TRY004 - nothing was left out: the case breaks as it is, or with the hooks
         self._trial.whole, self._forks = told, False
         text = "\n".join(_texts(json.loads(gzip.decompress(snapshot_to_bytes(job)))))
         for row in self._rows:
-            assert row.index is not None
-            table_, section, place = row.index
+            assert row.row is not None
+            table_, section, place = row.row
             asked = place >= 0 or (table_, section) in self._asked
             if asked and occurs(_entry(row), text) and self._parts(row.key):
                 _leave_out(row)
                 _forget()
-                try:
-                    told = said(api.diagnose(job))
-                except Exception as error:
-                    told = f"{BREAKS}: {type(error).__name__}"
-                self._end(told)
+                self._end(_told(job, say))
         return self._trial
+
+
+def _told(job: JobSnapshot, say: Callable[[Diagnosis], dict[str, Any]]) -> dict[str, Any] | str:
+    try:
+        return say(api.diagnose(job))
+    except Exception as error:
+        return f"{BREAKS}: {type(error).__name__}"
 
 
 def _function(mechanism: Mechanism) -> types.FunctionType:
@@ -194,9 +183,13 @@ def _function(mechanism: Mechanism) -> types.FunctionType:
         found = found.fget
     elif isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
+    return _plain(found)
+
+
+def _plain(found: Any) -> types.FunctionType:
     while hasattr(found, "__wrapped__"):
         found = found.__wrapped__
-    assert isinstance(found, types.FunctionType), mechanism
+    assert isinstance(found, types.FunctionType), found
     return found
 
 
@@ -222,16 +215,16 @@ def _forget() -> None:
 
 
 def _entry(row: Mechanism) -> dict[str, Any]:
-    assert row.index is not None
-    name, section, place = row.index
+    assert row.row is not None
+    name, section, place = row.row
     content = table(f"{PACKAGE}.frames", name)[section]
     return dict(content[place] if place >= 0 else content)
 
 
 def _leave_out(row: Mechanism) -> None:
     """Take the row out of the table, as this process holds it; an entry that is asked for by name becomes empty."""
-    assert row.index is not None
-    name, section, place = row.index
+    assert row.row is not None
+    name, section, place = row.row
     content = table(f"{PACKAGE}.frames", name)
     if place >= 0:
         del content[section][place]

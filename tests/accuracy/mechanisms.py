@@ -50,7 +50,8 @@ _EMPTY = {
 class Mechanism(NamedTuple):
     """``module``: below the package, or the table's file. ``name``: 'left_turn', 'Case._polling', or the row's.
     ``size``: syntax nodes, of a row bytes. ``things``: what ``history.things`` calls it, any of which may be the
-    first. ``nothing``: an expression, of a pass its parameter's name. ``index``: a row's place in its table."""
+    first. ``nothing``: an expression, of a pass its parameter's name. ``row``: (table, section, place in it; -1 of an
+    entry with a name)."""
 
     module: str
     name: str
@@ -58,7 +59,7 @@ class Mechanism(NamedTuple):
     path: str
     things: tuple[str, ...]
     nothing: str = ""
-    index: tuple[str, str, int] | None = None
+    row: tuple[str, str, int] | None = None
 
     @property
     def key(self) -> str:
@@ -77,7 +78,7 @@ def nothing(function: ast.FunctionDef) -> str:
     given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     same = [each.arg for each in given if each.annotation is not None and ast.unparse(each.annotation) == returned]
     if "None" in returned.split(" | "):
-        return "None"
+        return "None" if returned != "None" else ""
     if same and returned not in ("bool", "str", "int", "float"):
         return same[0]
     return _EMPTY.get(returned.partition("[")[0], "")
@@ -178,7 +179,9 @@ def _asked_among_others(tree: ast.AST) -> Iterator[ast.expr]:
     """The calls of functions in whose place another one may answer."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-            yield from (each for each in node.elts if isinstance(each, ast.Starred) and isinstance(each.value, ast.Call))
+            yield from (
+                each for each in node.elts if isinstance(each, ast.Starred) and isinstance(each.value, ast.Call)
+            )
         elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             yield from node.values
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):

@@ -25,6 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cases import case, names, row, write_rows
 from history import History, history
 
 from hangdoc import api
@@ -114,8 +117,9 @@ def programs(shown: Mapping[str, Shown]) -> dict[str, str]:
         if count >= _SAME * min(lengths[a], lengths[b]) and (named_alike or count >= _ENOUGH):
             one[head(a)] = head(b)
     for some in named.values():
+        told = min(some, key=lambda name: (not shown[name].lines, "/" not in name, name))
         for name in (each for each in some if not shown[each].lines):
-            one[head(name)] = head(some[0])
+            one[head(name)] = head(told)
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in shown:
         groups[head(name)].append(name)
@@ -161,7 +165,9 @@ def _hangs(program: Path) -> bool:
     return program.exists() and 'outcome = "hang"' in program.read_text(encoding="utf-8")
 
 
-def origins(cases: Mapping[str, tuple[Shown, str]], files: Mapping[str, Shown], sets: Mapping[str, str], past: History) -> dict[str, Origin]:
+def origins(
+    cases: Mapping[str, tuple[Shown, str]], files: Mapping[str, Shown], sets: Mapping[str, str], past: History
+) -> dict[str, Origin]:
     """Case → where it comes from. ``cases``: what each shows, and its path; ``files``: those of programs."""
     program = programs({**{name: shown for name, (shown, _) in cases.items()}, **files})
     first: dict[str, int] = {}
@@ -190,9 +196,7 @@ def origins_of(root: Path, cases: Mapping[str, Path]) -> tuple[dict[str, Origin]
     past = history(root)
     if past is None:
         return None
-    shown = {
-        name: (shown_in(api.load(path)), path.relative_to(root).as_posix()) for name, path in cases.items()
-    }
+    shown = {name: (shown_in(api.load(path)), path.relative_to(root).as_posix()) for name, path in cases.items()}
     files = {}
     for path in sorted(path for folder in _FOLDERS for path in (root / folder).rglob("*.py")):
         there = path.relative_to(root).as_posix()
@@ -203,9 +207,6 @@ def origins_of(root: Path, cases: Mapping[str, Path]) -> tuple[dict[str, Origin]
 
 
 def main() -> int:
-    sys.path.insert(0, str(ROOT / "tests"))
-    from cases import case, names
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fill", action="store_true", help="write them into the expectations")
     options = parser.parse_args()
@@ -217,6 +218,8 @@ def main() -> int:
     for name, each in found.items():
         when = past.commits[each.place].hash if each.place is not None else "-"
         print(f"{name:60s} {each.origin:16s} {when:10s} {each.program}")
+    if options.fill:
+        write_rows({name: {**row(name), "origin": each.origin} for name, each in found.items()})
     print(f"\n{len({each.program for each in found.values()})} programs")
     for origin, count in Counter(each.origin for each in found.values()).most_common():
         print(f"{origin:16s} {count}")

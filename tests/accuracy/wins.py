@@ -6,7 +6,8 @@
 Each mechanism (``mechanisms.py`` says what is one) is left out of each case in which it answered, and what is said then
 is compared with a person's expectation:
 
-- *lost*: something was right (outcome, culprits, cause, lines, condition) and is not without it; *culprits*: the ranks;
+- *lost*: a clause was right (outcome, culprits, cause, line, condition where a person has reviewed it; ``saved.py``
+  judges) and is not without it; *culprits*: that clause;
 - *changed*: what is said differs, and nothing that a person expects is lost; *gained*: something is right without it;
 - *breaks*: the diagnosis raises. That says what others need of the function, and not what it decides.
 
@@ -17,6 +18,7 @@ than the mechanism, or is of another set than the cases that came with it (``ori
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import multiprocessing
@@ -29,12 +31,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cases import case, expectation, names, row
 from history import History
 from left_out import BREAKS, Trial, Trials
 from mechanisms import Mechanism, all_mechanisms
 from origins import ROOT, Origin, origins_of
+from saved import RIGHT, judge
 
 from hangdoc import api
+from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.document import diagnosis_document
+from hangdoc.model.snapshot import JobSnapshot
 
 LOST, CHANGED, GAINED, BROKEN = "lost", "changed", "gained", BREAKS
 _SEED = 1
@@ -60,19 +69,28 @@ class Wins:
     """Case → what leaving it out does: ['lost', 'culprits', 'lines']; those where it does nothing are left out."""
 
 
-def effect(expected: Mapping[str, Any], whole: Mapping[str, Any], without: Mapping[str, Any] | str) -> list[str]:
-    """What leaving a mechanism out does to a case: [] nothing, else what, and of which facts."""
+def say(name: str, expected: Mapping[str, Any], job: JobSnapshot, found: Diagnosis) -> dict[str, Any]:
+    """What a diagnosis says, and which clauses of it are right (``saved.judge``)."""
+    told: dict[str, Any] = {**diagnosis_document(found)}
+    grades = judge(name, expected, told, job.sources).grades
+    branch = (told["divergence"] or {"branch": None})["branch"]
+    condition = branch and f"{branch['file']}:{branch['line']} {branch['condition']}"
+    right = sorted(clause for clause, grade in grades.items() if grade.word == RIGHT)
+    return {"right": right, "said": {**expectation(told), "condition": condition}}
+
+
+def effect(whole: Mapping[str, Any], without: Mapping[str, Any] | str) -> list[str]:
+    """What leaving a mechanism out does to a case: [] nothing, else what, and of which clauses."""
     if isinstance(without, str):
-        return [BROKEN]
-    if without == whole:
-        return []
-    right = {fact for fact in whole if fact in expected and whole[fact] == expected[fact]}
-    still = {fact for fact in whole if fact in expected and without[fact] == expected[fact]}
+        return [BROKEN, without.removeprefix(f"{BREAKS}: ")]
+    right, still = set(whole["right"]), set(without["right"])
     if right - still:
         return [LOST, *sorted(right - still)]
     if still - right:
         return [GAINED, *sorted(still - right)]
-    return [CHANGED, *sorted(fact for fact in whole if whole[fact] != without[fact])]
+    before, after = whole["said"], without["said"]
+    other = sorted(clause for clause in before if before[clause] != after[clause])
+    return [CHANGED, *other] if other else []
 
 
 def counts(mechanism: int | None, own: Collection[str], program: Origin) -> bool:
@@ -89,9 +107,11 @@ def first_place(mechanism: Mechanism, past: History) -> int | None:
     return min((place for place in places if place is not None), default=None)
 
 
-def came_with(past: History, places: Iterable[int | None], found: Mapping[str, Origin]) -> dict[int, frozenset[str]]:
+def came_with(
+    past: History, places: Iterable[int | None], found: Mapping[str, Origin]
+) -> dict[int | None, frozenset[str]]:
     """Place → the origins of the cases that the commit brought."""
-    with_them: dict[int, frozenset[str]] = {}
+    with_them: dict[int | None, frozenset[str]] = {}
     for place in {place for place in places if place is not None}:
         names = {Path(file).stem for file in past.added[place] if file.endswith(".hangdoc")}
         with_them[place] = frozenset(found[name].origin for name in names if name in found)
@@ -101,24 +121,25 @@ def came_with(past: History, places: Iterable[int | None], found: Mapping[str, O
 def counted(
     mechanisms: Sequence[Mechanism],
     trials: Mapping[str, Trial],
-    expected: Mapping[str, Mapping[str, Any]],
     found: Mapping[str, Origin],
     past: History,
 ) -> list[Wins]:
     """What each mechanism does in the cases that were tried."""
     firsts = {each.key: first_place(each, past) for each in mechanisms}
     own = came_with(past, firsts.values(), found)
-    wins = {m.key: Wins(m, firsts[m.key], own.get(firsts[m.key] or -1, frozenset())) for m in mechanisms}
-    for case, trial in trials.items():
-        origin = found[case]
+    wins = {m.key: Wins(m, firsts[m.key], own.get(firsts[m.key], frozenset())) for m in mechanisms}
+    for name, trial in trials.items():
+        origin = found[name]
         for key, without in trial.without.items():
             mine = wins[key]
             mine.answered.add(origin.program)
-            does = effect(expected[case], trial.whole, without)
+            does = effect(trial.whole, without)
             if not does:
                 continue
-            mine.cases[case] = does
-            {LOST: mine.lost, CHANGED: mine.changed, GAINED: mine.gained, BROKEN: mine.breaks}[does[0]].add(origin.program)
+            mine.cases[name] = does
+            {LOST: mine.lost, CHANGED: mine.changed, GAINED: mine.gained, BROKEN: mine.breaks}[does[0]].add(
+                origin.program
+            )
             if does[0] == LOST:
                 if "culprits" in does:
                     mine.culprits.add(origin.program)
@@ -153,14 +174,16 @@ def totals(wins: Sequence[Wins]) -> dict[str, Any]:
 
 def table(wins: Sequence[Wins], past: History, most: int | None = None) -> str:
     """The table, whoever decides most first."""
-    head = f"{'mechanism':64s} {'size':>5s} {'first':10s} {'answered':>8s} {'lost':>4s} {'culprits':>8s} {'counts':>6s} "
+    head = (
+        f"{'mechanism':64s} {'size':>5s} {'first':10s} {'answered':>8s} {'lost':>4s} {'culprits':>8s} {'counts':>6s} "
+    )
     lines = [f"{head}{'changed':>7s} {'gained':>6s} {'breaks':>6s}"]
     order = sorted(wins, key=lambda w: (-len(w.lost), -len(w.counting), -len(w.answered), w.mechanism.key))
     for each in order[:most]:
         lines.append(
-            f"{each.mechanism.key[:64]:64s} {each.mechanism.size:5d} {_day(each.first, past):10s} {len(each.answered):8d} "
-            f"{len(each.lost):4d} {len(each.culprits):8d} {len(each.counting):6d} {len(each.changed):7d} "
-            f"{len(each.gained):6d} {len(each.breaks):6d}"
+            f"{each.mechanism.key[:64]:64s} {each.mechanism.size:5d} {_day(each.first, past):10s} "
+            f"{len(each.answered):8d} {len(each.lost):4d} {len(each.culprits):8d} {len(each.counting):6d} "
+            f"{len(each.changed):7d} {len(each.gained):6d} {len(each.breaks):6d}"
         )
     return "\n".join(lines)
 
@@ -172,12 +195,13 @@ def _day(place: int | None, past: History) -> str:
 _TRIALS: list[Trials] = []
 
 
-def _try(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    sys.path.insert(0, str(ROOT / "tests"))
-    from cases import case
-
-    trial = _TRIALS[0].try_case(api.load(case(name)))
-    return name, trial.whole, trial.without
+def _try(name: str) -> tuple[str, Trial | None]:
+    job = api.load(case(name))
+    try:
+        return name, _TRIALS[0].try_case(job, functools.partial(say, name, row(name), job))
+    except Exception as error:
+        print(f"{name} was not tried: {error}", file=sys.stderr, flush=True)
+        return name, None
 
 
 def tried(
@@ -190,8 +214,9 @@ def tried(
     found = {}
     # A process a case: what the diagnosis remembers of one would hide who answers in the next.
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for count, (name, whole, without) in enumerate(pool.imap_unordered(_try, cases, chunksize=1), 1):
-            found[name] = Trial(whole, without)
+        for count, (name, trial) in enumerate(pool.imap_unordered(_try, cases, chunksize=1), 1):
+            if trial is not None:
+                found[name] = trial
             if count % 50 == 0:
                 print(f"{count} of {len(cases)} cases", file=sys.stderr, flush=True)
             if time.monotonic() > until:
@@ -202,17 +227,14 @@ def tried(
 def drawn(found: Mapping[str, Origin], count: int | None, seed: int = _SEED) -> list[str]:
     """The cases of that many programs drawn by chance, of all where no number is given; in the order drawn."""
     by_program = defaultdict(list)
-    for case, origin in sorted(found.items()):
-        by_program[origin.program].append(case)
+    for name, origin in sorted(found.items()):
+        by_program[origin.program].append(name)
     of = sorted(by_program)
     chosen = random.Random(seed).sample(of, len(of) if count is None else min(count, len(of)))
-    return [case for program in chosen for case in by_program[program]]
+    return [name for program in chosen for name in by_program[program]]
 
 
 def main() -> int:
-    sys.path.insert(0, str(ROOT / "tests"))
-    from cases import case, names, row
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="MODULE", default="", help="mechanisms of a module or folder: 'blame'")
     parser.add_argument("--sample", type=int, metavar="N", help="N programs, drawn by chance; the same ones each time")
@@ -227,11 +249,13 @@ def main() -> int:
         print("nothing told: this is no checkout with its whole history", file=sys.stderr)
         return 1
     found, past = told
-    mechanisms = [each for each in all_mechanisms(ROOT) if f"{each.module}.".startswith(f"{options.only}." * bool(options.only))]
+    mechanisms = [
+        each for each in all_mechanisms(ROOT) if f"{each.module}.".startswith(f"{options.only}." * bool(options.only))
+    ]
     cases = drawn(found, options.sample)
     trials = tried(mechanisms, cases, options.jobs, 60 * (options.minutes or math.inf))
     cases = sorted(trials)
-    wins = counted(mechanisms, trials, {name: row(name) for name in cases}, found, past)
+    wins = counted(mechanisms, trials, found, past)
     programs = len({found[name].program for name in cases})
     all_programs = len({origin.program for origin in found.values()})
     print(table(wins, past, options.top))
