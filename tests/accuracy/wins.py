@@ -193,12 +193,13 @@ def _day(place: int | None, past: History) -> str:
 
 
 _TRIALS: list[Trials] = []
+_ROWS: dict[str, dict[str, Any]] = {}
 
 
 def _try(name: str) -> tuple[str, Trial | None]:
     job = api.load(case(name))
     try:
-        return name, _TRIALS[0].try_case(job, functools.partial(say, name, row(name), job))
+        return name, _TRIALS[0].try_case(job, functools.partial(say, name, _ROWS[name], job))
     except Exception as error:
         print(f"{name} was not tried: {error}", file=sys.stderr, flush=True)
         return name, None
@@ -211,6 +212,7 @@ def tried(
     stay hooked in this process."""
     until = time.monotonic() + seconds
     _TRIALS[:] = [Trials(mechanisms)]
+    _ROWS.update((name, row(name)) for name in cases)
     found = {}
     # A process a case: what the diagnosis remembers of one would hide who answers in the next.
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
