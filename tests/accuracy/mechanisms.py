@@ -96,7 +96,7 @@ def size(node: ast.AST) -> int:
 class _Module:
     name: str
     """Below the package: 'blame.left_turn'."""
-    tree: ast.Module
+    nodes: list[ast.AST]
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
     """Qualified name → function or method."""
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -104,8 +104,9 @@ class _Module:
 
 
 def _read(name: str, text: str) -> _Module:
-    found = _Module(name, ast.parse(text))
-    for node in found.tree.body:
+    tree = ast.parse(text)
+    found = _Module(name, list(ast.walk(tree)))
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             found.functions[node.name] = node
         elif isinstance(node, ast.ClassDef):
@@ -129,9 +130,9 @@ def functions(sources: dict[str, str]) -> list[Mechanism]:
     listed: set[tuple[str, str]] = set()
     registered: set[tuple[str, str]] = set()
     for module in modules.values():
-        listed |= {_resolved(each, module, methods) for each in _listed(module.tree)}
-        asked |= {_resolved(each, module, methods) for each in _asked_among_others(module.tree)}
-        passes |= {_resolved(each, module, methods) for each in _asked_in_turn(module.tree)}
+        listed |= {_resolved(each, module, methods) for each in _listed(module.nodes)}
+        asked |= {_resolved(each, module, methods) for each in _asked_among_others(module.nodes)}
+        passes |= {_resolved(each, module, methods) for each in _asked_in_turn(module.nodes)}
         for name, function in module.functions.items():
             if any(isinstance(d, ast.Call) and _is_ours(d.func, module) for d in function.decorator_list):
                 registered.add((module.name, name))
@@ -166,18 +167,18 @@ def _resolved(node: ast.expr, module: _Module, methods: dict[str, list[tuple[str
     return "", ""
 
 
-def _listed(tree: ast.AST) -> Iterator[ast.expr]:
+def _listed(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """The names in lists and dictionaries: of functions, those that are asked one after the other."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             yield from (each for each in node.elts if isinstance(each, ast.Name))
         elif isinstance(node, ast.Dict):
             yield from (each for each in node.values if isinstance(each, ast.Name))
 
 
-def _asked_among_others(tree: ast.AST) -> Iterator[ast.expr]:
+def _asked_among_others(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """The calls of functions in whose place another one may answer."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
             yield from (
                 each for each in node.elts if isinstance(each, ast.Starred) and isinstance(each.value, ast.Call)
@@ -188,14 +189,14 @@ def _asked_among_others(tree: ast.AST) -> Iterator[ast.expr]:
             yield from (each for each in (node.left, node.right) if isinstance(each, ast.Call))
         elif isinstance(node, ast.YieldFrom):
             yield node.value
-        for _, statements in ast.iter_fields(node):
-            if isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
+        for part in ("body", "orelse", "finalbody"):
+            if isinstance(statements := getattr(node, part, None), list):
                 yield from _ends_early(statements)
 
 
-def _asked_in_turn(tree: ast.AST) -> Iterator[ast.expr]:
+def _asked_in_turn(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """The calls that are given what another call answers, or that change a name: ``f(g(x))``, ``x = f(x)``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             inner = [each for each in node.args if isinstance(each, ast.Call)]
             yield from [node, *inner] if inner else []
