@@ -6,8 +6,8 @@
 A shorter threshold finds hangs sooner and calls more healthy jobs hung. So both stand in one table:
 
 - false alarms: healthy jobs that were called hung or crashed.
-- false calm: hangs that were not called hung within the limit, which is the default of --give-up-after and a minute:
-  not told at all, or told as slow only.
+- false calm: hangs that were not called hung before the time of --give-up-after was up, when every wait is a hang: told
+  as slow until then, or not at all.
 - detection: seconds from the last progress that the watch saw to the report of the hang.
 
 The programs: as many of those of run.py that hang, and of those that are healthy, drawn by a checksum of their names,
@@ -45,6 +45,7 @@ PAUSES = Path(__file__).parents[1] / "integration" / "programs"
 AWKWARD = ("computes", "saves", "joins", "serves", "compiles", "awkward")
 _PAUSE = "45"
 """Seconds for which those stand still: half as long again as the shortest patience of a watch that is not told one."""
+GIVE_UP = WatchOptions().give_up_after
 _LOOK_SECONDS = 0.2
 
 
@@ -82,7 +83,9 @@ class Result:
 
     @property
     def right(self) -> bool:
-        return (self.alarm is not None and self.alarm.outcome == "hang") if self.hangs else self.alarm is None
+        if not self.hangs:
+            return self.alarm is None
+        return self.alarm is not None and self.alarm.outcome == "hang" and self.alarm.after < GIVE_UP
 
 
 def drawn(programs: Sequence[Scenario], number: int) -> list[Scenario]:
@@ -195,8 +198,7 @@ def main() -> int:
     parser.add_argument(
         "--watch", default="", metavar="OPTIONS", help='further options of the watch: "--stall-after 10"'
     )
-    limit = WatchOptions().give_up_after + 60
-    parser.add_argument("--limit", type=float, default=limit, help="seconds until a hang counts as never told")
+    parser.add_argument("--limit", type=float, default=GIVE_UP + 60, help="seconds after which a run is ended")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the folders of runs that were wrong")
     parser.add_argument("--guide", action="store_true", help="write the table into hangdoc/guide")

@@ -18,7 +18,8 @@ def told(outcome: str, after: float = 31.0) -> Told:
     ("hangs", "reports", "ended", "right", "counts"),
     [
         (True, [told("hang")], True, True, True),
-        (True, [told("slow"), told("hang", 601.0)], True, True, True),
+        (True, [told("slow"), told("hang", 95.0)], True, True, True),
+        (True, [told("slow"), told("hang", 601.0)], True, False, True),  # patience alone decided
         (True, [told("slow")], False, False, True),
         (True, [told("crashed")], True, False, True),
         (True, [], False, False, True),
@@ -44,7 +45,7 @@ def test_false_calm_and_false_alarms_stand_beside_the_times():
         Result("f", False, (told("slow"), told("hang", 62.0)), 60.0, True),
     ]
     assert detection.table(results).splitlines()[2:] == [
-        "| hangs | 5 | 2 | 4 |  | 1 | 36 | 602 | 602 | 30 to 90 |",
+        "| hangs | 5 | 2 | 4 |  | 2 | 36 | 602 | 602 | 30 to 90 |",
         "| healthy jobs | 2 | 1 | 1 | 1 |  | 62 | 62 | 62 | 30 |",
     ]
 
