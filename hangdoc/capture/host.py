@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,7 @@ from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.journal import Journal
 from hangdoc.model.logged import Logged
+from hangdoc.model.marks import Marks
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
@@ -49,6 +50,7 @@ from hangdoc.model.snapshot import (
     HostSnapshot,
     JobSnapshot,
     LogTail,
+    Module,
     RankSnapshot,
     SourceText,
     Traceback,
@@ -66,6 +68,8 @@ _SOURCES = 3.5
 """Seconds for reading the program's text, which takes some hundredths. Judgement."""
 _LIBRARY_SOURCES = 6.0
 """Seconds for that of the libraries on the stacks. Judgement."""
+_MODULES = 4.0
+"""Seconds for its modules that are not read yet; 20,000 lines take 1 s (measured). Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
@@ -107,7 +111,17 @@ def capture_host(request: CaptureRequest) -> JobSnapshot:
         capture.close()
 
 
-_Code = tuple[tuple[RanCode, ...], ran_code.Compiled]
+_Ran = tuple[tuple[RanCode, ...], ran_code.Compiled]
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The program's text, what is ``missing`` of it, and the lines of output that it wrote."""
+
+    texts: tuple[SourceText, ...] = ()
+    modules: tuple[Module, ...] = ()
+    missing: tuple[Unavailable, ...] = ()
+    written: tuple[Written, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,9 @@ class _Capture:
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
         launcher = process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files)
-        texts, no_texts, written = self._sources(ranks, launcher, witnesses, roots, typed_in)
+        loaded = dict.fromkeys(file for found in seen.details.values() if found for file in found.modules)
+        loaded |= dict.fromkeys(file for found in seen.compiled.values() for file in found.files)
+        code = self._sources(ranks, launcher, witnesses, roots, typed_in, loaded)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -180,14 +196,15 @@ class _Capture:
             ranks=ranks,
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
-            written=written,
+            written=code.written,
             tracebacks=seen.tracebacks,
             logged=seen.logged,
             store=self._store(seen),
             nccl=seen.nccl,
-            sources=texts,
+            sources=code.texts,
+            modules=code.modules,
             library_roots=roots,
-            unavailable=self._unavailable(seen, exits, no_texts),
+            unavailable=self._unavailable(seen, exits, code.missing),
         )
 
     def _gather(self, families: Mapping[int, Subject]) -> _Seen:
@@ -236,7 +253,7 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self.notes.result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self.notes.result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self.notes.result(naming, "locks", until, {})
-        code: dict[int, _Code] = self.notes.result(counting, "code", counting_until + _LATE, {})
+        code: dict[int, _Ran] = self.notes.result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self.notes.result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         tracing = Task(lambda: (self.outputs.tracebacks(), self.outputs.logged()))
@@ -386,17 +403,20 @@ class _Capture:
         witnesses: Sequence[Witness],
         roots: tuple[str, ...],
         typed_in: Mapping[str, TypedIn],
-    ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...], tuple[Written, ...]]:
+        loaded: Iterable[str],
+    ) -> _Code:
         if self.options.no_source:
-            return (), (), ()
+            return _Code()
         of_ranks = (stack for rank in ranks for stack in sources.stacks_of(rank))
         stacks = (*of_ranks, *sources.stacks_of_launcher(launcher))
         strings = self.options.keep_strings
-        found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in)
+        found = sources.Sources(
+            stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in, marks=Marks()
+        )
         reading = Task(found.of_users)
         texts, missing = self.notes.result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         if not texts:
-            return texts, missing, ()
+            return _Code(missing=missing)
         until = time.monotonic() + _WRITTEN_SECONDS
         matching = Task(lambda: found.written(self.outputs.ends(), self.rank_of, until - _WRITTEN_SECONDS / 4))
         written, writing = self.notes.result(matching, "log", until, ((), ()))
@@ -404,7 +424,10 @@ class _Capture:
         more = Task(lambda: (*found.of_whole_files(), *found.of_code(_telling(ranks)), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
-        return tuple(dict.fromkeys((*texts, *writing))), missing, written
+        until = time.monotonic() + _MODULES
+        keeping = Task(lambda: found.of_modules(loaded, until))
+        modules, left_out = self.notes.result(keeping, "modules", until + _LATE, ((), ()))
+        return _Code(tuple(dict.fromkeys((*texts, *writing))), modules, (*missing, *left_out), written)
 
 
 def _telling(ranks: Sequence[RankSnapshot]) -> list[RanCode]:

@@ -1,0 +1,62 @@
+"""The files of a job, each read and parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hangdoc.capture.read.probe_answers import TypedIn
+from hangdoc.capture.read.source_files import FileText, Kind, NoSourceError, Witness, file_text, kind_of, read_source
+from hangdoc.capture.read.source_pieces import SourcePieces
+from hangdoc.model.marks import Marks
+
+
+class ParsedFiles:
+    """Reads through the witnesses' eyes, or in the caller's own way."""
+
+    def __init__(
+        self,
+        witnesses: Sequence[Witness],
+        read: Callable[[str], FileText] | None,
+        keep_strings: bool,
+        typed_in: Mapping[str, TypedIn],
+        marks: Marks | None,
+    ) -> None:
+        self._witnesses = witnesses
+        self._typed_in = typed_in
+        self._read = read
+        self._keep_strings = keep_strings
+        self._marks = marks
+        self._modules: dict[str, SourcePieces | NoSourceError] = {}
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if the files are the caller's, which may be of another version than the job's."""
+        return self._read is not None
+
+    def module(self, file: str, text: FileText | None = None) -> SourcePieces:
+        """The file in pieces; ``text``: where it has been read already. Raises NoSourceError."""
+        if file not in self._modules:
+            try:
+                cell = self._typed_in[file].cell if file in self._typed_in else 0
+                found = text or self.text(file)
+                self._modules[file] = SourcePieces(file, found, self._keep_strings, cell, self._marks)
+            except NoSourceError as error:
+                self._modules[file] = error
+        found_before = self._modules[file]
+        if isinstance(found_before, NoSourceError):
+            raise found_before
+        return found_before
+
+    def text(self, file: str) -> FileText:
+        """What the file holds. Raises NoSourceError."""
+        if file in self._typed_in:
+            return file_text(self._typed_in[file].text.encode("utf-8", "backslashreplace"))
+        return self._read(file) if self._read is not None else read_source(file, self._witnesses)
+
+    def is_parsed(self, file: str) -> bool:
+        """True if ``module`` has been asked for it."""
+        return file in self._modules
+
+    def kind_of(self, path: str) -> Kind | None:
+        """What lies at that path, for the job's processes."""
+        return kind_of(path, self._witnesses)
