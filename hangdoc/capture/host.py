@@ -29,7 +29,7 @@ from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.device_patience import outlast_a_step
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
-from hangdoc.capture.read.probe_answers import TypedIn
+from hangdoc.capture.read.parsed_files import ParsedFiles
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
 from hangdoc.capture.read.source_files import Witness
@@ -68,7 +68,7 @@ _SOURCES = 3.5
 """Seconds for reading the program's text, which takes some hundredths. Judgement."""
 _LIBRARY_SOURCES = 6.0
 """Seconds for that of the libraries on the stacks. Judgement."""
-_MODULES = 4.0
+_MODULES = 1.5
 """Seconds for its modules that are not read yet; 20,000 lines take 1 s (measured). Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
@@ -155,6 +155,7 @@ class _Capture:
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
         self.outputs = RankOutputs(request.launcher_pid, request.logs)
+        self.files = ParsedFiles((), keep_strings=self.options.keep_strings, marks=Marks())
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -165,6 +166,7 @@ class _Capture:
             self.exit_watch.add(pid)
         families = self._families()
         witnesses = _witnesses(families)  # now, while the processes live
+        self.files.learn(witnesses, {})
         seen = self._gather(families)
         nothing = ran_code.Compiled()
         witnesses = [replace(each, compiled=seen.compiled.get(each.pid, nothing)) for each in witnesses]
@@ -175,10 +177,11 @@ class _Capture:
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
+        self.files.learn(witnesses, typed_in)
         launcher = process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files)
         loaded = dict.fromkeys(file for found in seen.details.values() if found for file in found.modules)
         loaded |= dict.fromkeys(file for found in seen.compiled.values() for file in found.files)
-        code = self._sources(ranks, launcher, witnesses, roots, typed_in, loaded)
+        code = self._sources(ranks, launcher, roots, loaded)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -218,6 +221,7 @@ class _Capture:
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
         asking_nccl = Task(lambda: answered(nccl_sources.ask_ras(request)))
+        self._read_ahead(first, began + self.options.gap)
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
         if request.mode == "attach" and outlast_a_step(first.states, second.states, self.rank_of):
@@ -265,6 +269,13 @@ class _Capture:
         return _Seen(
             (first, second), taken, network, details, tails, files, nccl, dumped, shared, traces, logged, compiled
         )
+
+    def _read_ahead(self, first: Look, until: float) -> None:
+        """Read and parse the program meanwhile, as far as its stacks name it by now: nothing else is to be done."""
+        if not self.options.no_source:
+            stacks = [thread.frames for state in first.states.values() for thread in state.threads]
+            found = sources.Sources(stacks, self.files)
+            Task(lambda: found.of_modules((), until))
 
     def _store(self, seen: _Seen) -> RendezvousStore | None:
         """The job's store, asked for its keys where ranks wait for some."""
@@ -400,19 +411,14 @@ class _Capture:
         self,
         ranks: Sequence[RankSnapshot],
         launcher: Process | None,
-        witnesses: Sequence[Witness],
         roots: tuple[str, ...],
-        typed_in: Mapping[str, TypedIn],
         loaded: Iterable[str],
     ) -> _Code:
         if self.options.no_source:
             return _Code()
         of_ranks = (stack for rank in ranks for stack in sources.stacks_of(rank))
         stacks = (*of_ranks, *sources.stacks_of_launcher(launcher))
-        strings = self.options.keep_strings
-        found = sources.Sources(
-            stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in, marks=Marks()
-        )
+        found = sources.Sources(stacks, self.files, roots)
         reading = Task(found.of_users)
         texts, missing = self.notes.result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         if not texts:

@@ -16,17 +16,25 @@ class ParsedFiles:
     def __init__(
         self,
         witnesses: Sequence[Witness],
-        read: Callable[[str], FileText] | None,
-        keep_strings: bool,
-        typed_in: Mapping[str, TypedIn],
-        marks: Marks | None,
+        *,
+        read: Callable[[str], FileText] | None = None,
+        keep_strings: bool = False,
+        marks: Marks | None = None,
     ) -> None:
+        """``read`` finds the text of a file in another way than through the witnesses' eyes. ``marks``: for whole
+        modules."""
         self._witnesses = witnesses
-        self._typed_in = typed_in
         self._read = read
         self._keep_strings = keep_strings
         self._marks = marks
+        self._typed_in: Mapping[str, TypedIn] = {}
         self._modules: dict[str, SourcePieces | NoSourceError] = {}
+
+    def learn(self, witnesses: Sequence[Witness], typed_in: Mapping[str, TypedIn]) -> None:
+        """Read with witnesses who know more, and with code that no file holds (by the name that stacks give it): what
+        could not be read before is tried again."""
+        self._witnesses, self._typed_in = witnesses, typed_in
+        self._modules = {f: found for f, found in self._modules.items() if not isinstance(found, NoSourceError)}
 
     @property
     def elsewhere(self) -> bool:

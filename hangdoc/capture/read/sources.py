@@ -14,14 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hangdoc.capture.read.parsed_files import ParsedFiles
-from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.source_files import FileText, NoSourceError, Witness
 from hangdoc.capture.read.source_pieces import MAX_MODULE_LINES, SourcePieces
 from hangdoc.capture.read.whole_modules import whole_modules
 from hangdoc.capture.read.written import Output, texts_of, written_by
 from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
 from hangdoc.model.frames import is_library_file, libraries_between, user_frames
-from hangdoc.model.marks import Marks
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import Module, RankSnapshot, SourceText, Unavailable, Written
@@ -89,7 +87,8 @@ def collect(
     in another way than through the witnesses' eyes. It may be that of another version: then it counts only if every
     line on the stacks lies in the function that the stacks name.
     """
-    found = Sources(stacks, witnesses, library_roots=library_roots, keep_strings=keep_strings, read=read)
+    files = ParsedFiles(witnesses, read=read, keep_strings=keep_strings)
+    found = Sources(stacks, files, library_roots)
     texts, missing = found.of_users()
     kept = {(text.file, text.function, text.first_line): text for text in (*texts, *found.of_libraries())}
     return tuple(kept.values()), missing
@@ -98,18 +97,7 @@ def collect(
 class Sources:
     """As ``collect``, in two steps: what is the user's must not be lost with large files of libraries."""
 
-    def __init__(
-        self,
-        stacks: Iterable[Stack],
-        witnesses: Sequence[Witness],
-        *,
-        library_roots: tuple[str, ...] = (),
-        keep_strings: bool = False,
-        read: Callable[[str], FileText] | None = None,
-        typed_in: Mapping[str, TypedIn] | None = None,
-        marks: Marks | None = None,
-    ) -> None:
-        """``typed_in``: code that no file holds, by the name that the stacks give it. ``marks``: for whole modules."""
+    def __init__(self, stacks: Iterable[Stack], files: ParsedFiles, library_roots: tuple[str, ...] = ()) -> None:
         self._lines: _Lines = {}
         self._below: _Lines = {}
         often: Counter[str] = Counter()
@@ -121,7 +109,8 @@ class Sources:
                 often[frame.file] += 1
         self._often = [file for file, _ in often.most_common(_MAX_LIBRARY_FILES)]  # what loops is on most stacks
         self._roots = library_roots
-        self._files = _Files(witnesses, read, keep_strings, typed_in or {}, marks)
+        self._parsed = files
+        self._files = _Files(files)
         self._texts: list[SourceText] = []
 
     def of_users(self) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
@@ -141,7 +130,7 @@ class Sources:
         users = list(self._lines)
         relative = tuple(f"/{file}" for file in users if not file.startswith(("/", "<")))
         more = [file for file in dict.fromkeys(loaded) if file.endswith(".py") and not file.endswith(relative)]
-        return whole_modules(self._files, users, more, lambda file: is_library_file(file, self._roots), until)
+        return whole_modules(self._parsed, users, more, lambda file: is_library_file(file, self._roots), until)
 
     def of_code(self, codes: Iterable[RanCode]) -> tuple[SourceText, ...]:
         """The user's functions of these, which need be on no stack."""
@@ -174,8 +163,12 @@ _Lines = dict[str, set[tuple[str, int]]]
 """File → (function, line) of the frames there."""
 
 
-class _Files(ParsedFiles):
+class _Files:
     """Picks what is kept of a job's files in pieces."""
+
+    def __init__(self, parsed: ParsedFiles) -> None:
+        self._parsed = parsed
+        self.module = parsed.module
 
     def texts(
         self, lines: _Lines, most_files: int, most: int, until: float = math.inf
@@ -188,7 +181,7 @@ class _Files(ParsedFiles):
                 break
             try:
                 module = self.module(file)
-                if self.elsewhere and not all(module.fits(function, line) for function, line in wanted):
+                if self._parsed.elsewhere and not all(module.fits(function, line) for function, line in wanted):
                     raise NoSourceError("the file that is here is of another version")
             except NoSourceError as error:
                 missing.append(Unavailable("source", f"{file}: {error}", error.remedy))
