@@ -46,6 +46,7 @@ from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, Process, ProcessExit
 from hangdoc.model.ran import RanCode, one_sided, partly_idle
 from hangdoc.model.snapshot import (
+    MODULES,
     NO_PROBE,
     HostSnapshot,
     JobSnapshot,
@@ -432,7 +433,7 @@ class _Capture:
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         until = time.monotonic() + _MODULES
         keeping = Task(lambda: found.of_modules(loaded, until))
-        modules, left_out = self.notes.result(keeping, "modules", until + _LATE, ((), ()))
+        modules, left_out = self.notes.result(keeping, MODULES, until + _PATIENCE, ((), ()))
         return _Code(tuple(dict.fromkeys((*texts, *writing))), modules, (*missing, *left_out), written)
 
 

@@ -31,6 +31,10 @@ DUMPS = "dumps"
 """What a note is of that says what the dumps of a job leave out, and which setting would show it."""
 
 
+MODULES = "modules"
+"""What a note is of that says which of the program's modules were not kept whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogTail:
     """The last lines a rank wrote, where its output goes to a file."""
@@ -106,6 +110,10 @@ class Module:
     words: tuple[tuple[str, str], ...] = ()
     cell: int = 0
     """As of ``SourceText``."""
+
+    def bare(self) -> Module:
+        """Its file and digest alone."""
+        return Module(self.file, self.digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import math
 import time
 from collections import Counter
@@ -131,6 +132,16 @@ class Sources:
         relative = tuple(f"/{file}" for file in users if not file.startswith(("/", "<")))
         more = [file for file in dict.fromkeys(loaded) if file.endswith(".py") and not file.endswith(relative)]
         return whole_modules(self._parsed, users, more, lambda file: is_library_file(file, self._roots), until)
+
+    def like(self, pieces: Iterable[SourceText], until: float) -> Iterator[SourceText]:
+        """The same pieces of the files that lie here, as far as they can be read by ``until`` (monotonic)."""
+        for piece in itertools.islice(pieces, _MAX_TEXTS):
+            if time.monotonic() > until:
+                return
+            with contextlib.suppress(NoSourceError):
+                text = self._files.module(piece.file).around(piece.function, piece.first_line)
+                if text is not None and (text.function, text.first_line) == (piece.function, piece.first_line):
+                    yield text
 
     def of_code(self, codes: Iterable[RanCode]) -> tuple[SourceText, ...]:
         """The user's functions of these, which need be on no stack."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hangdoc.capture.read.imports import Imports
 from hangdoc.capture.read.parsed_files import ParsedFiles
 from hangdoc.capture.read.source_files import NoSourceError
-from hangdoc.model.snapshot import Module, Unavailable
+from hangdoc.model.snapshot import MODULES, Module, Unavailable
 
 MAX_LINES = 20_000
 MAX_BYTES = 5_000_000
@@ -94,22 +94,22 @@ class _Keeping:
         """What was left out, and why; nothing on why a file that is ``known`` cannot be read."""
         if self._misfits:
             most = f"{MAX_LINES:,} lines and {MAX_BYTES // 1_000_000} MB are the most"
-            yield Unavailable("modules", f"{_named([*self._misfits])}: left out, {most}")
+            yield Unavailable(MODULES, f"{named([*self._misfits])}: left out, {most}")
         if late := [file for file in self._late if file not in self.modules]:
-            yield Unavailable("modules", f"{_named(late)}: not read in time")
+            yield Unavailable(MODULES, f"{named(late)}: not read in time")
         reasons: dict[tuple[str, str], list[str]] = {}
         for file, error in self._failed.items():
             if file not in known:
                 reasons.setdefault((str(error), error.remedy), []).append(file)
         for (why, remedy), some in reasons.items():
-            yield Unavailable("modules", f"{_named(some)}: {why}", remedy)
+            yield Unavailable(MODULES, f"{named(some)}: {why}", remedy)
 
 
 def _lines_of(text: str) -> int:
     return text.count("\n") + 1
 
 
-def _named(files: Sequence[str]) -> str:
+def named(files: Sequence[str]) -> str:
     """'/a/x.py, /a/y.py, /a/z.py and 4 more'."""
     more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
     return ", ".join(files[:_MOST_NAMED]) + more
