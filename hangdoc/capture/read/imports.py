@@ -6,7 +6,7 @@ file that imports it, from those above it, and from the folders of the programs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from hangdoc.capture.read.source_files import Kind
@@ -23,8 +23,9 @@ class Imports:
     def __init__(self, loaded: Collection[str], users: Sequence[str], kind_of: Callable[[str], Kind | None]) -> None:
         """``loaded``: the files of what the ranks have imported. ``users``: those on the stacks. ``kind_of``: what lies
         at a path."""
-        self._kinds: dict[str, Kind | None] = dict.fromkeys(loaded, Kind.FILE)
-        self._kinds |= {str(folder): Kind.FOLDER for file in loaded for folder in PurePosixPath(file).parents}
+        self._loaded = dict.fromkeys(loaded, Kind.FILE)
+        self._loaded |= {str(folder): Kind.FOLDER for file in loaded for folder in PurePosixPath(file).parents}
+        self._on_disk: dict[str, Kind | None] = {}
         self._roots = dict.fromkeys(root for file in users for root in _roots_of(PurePosixPath(file)))
         self._kind_of = kind_of
         self._looks = 0
@@ -36,11 +37,16 @@ class Imports:
             level, names = imported_names(node)
             roots = [*path.parents][level - 1 : level] if level else dict.fromkeys((*_roots_of(path), *self._roots))
             for parts in (name.split(".") if name else [] for name in names):
-                found = self._first(roots, parts, on_disk=False)
-                yield from found or (self._first(roots, parts, on_disk=True) if on_disk else ())
+                yield from self._found(list(roots), parts, on_disk)
 
-    def _first(self, roots: Iterable[PurePosixPath], parts: Sequence[str], *, on_disk: bool) -> list[str]:
-        return next(filter(None, (self._led_to(root, parts, on_disk) for root in roots)), [])
+    def _found(self, roots: Sequence[PurePosixPath], parts: Sequence[str], on_disk: bool) -> list[str]:
+        """What the name leads to in the first root that has it. What a rank has loaded goes before what only lies
+        there, and a folder without `__init__.py` comes last."""
+        for known, first in ((False, parts[:1]), (on_disk, parts[:1]), (on_disk, parts)):
+            for root in roots:
+                if self._led_to(root, first, known):
+                    return self._led_to(root, parts, on_disk)
+        return []
 
     def _led_to(self, root: PurePosixPath, parts: Sequence[str], on_disk: bool) -> list[str]:
         """What `import a.b` runs below a root: the packages on the way and the module; [] if there is no such `a`.
@@ -58,10 +64,12 @@ class Imports:
         return found
 
     def _kind(self, path: str, on_disk: bool) -> Kind | None:
-        if path not in self._kinds and on_disk and self._looks < _MOST_LOOKS:
+        if path in self._loaded or not on_disk:
+            return self._loaded.get(path)
+        if path not in self._on_disk and self._looks < _MOST_LOOKS:
             self._looks += 1
-            self._kinds[path] = self._kind_of(path)
-        return self._kinds.get(path)
+            self._on_disk[path] = self._kind_of(path)
+        return self._on_disk.get(path)
 
 
 def _roots_of(file: PurePosixPath) -> list[PurePosixPath]:
