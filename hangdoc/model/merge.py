@@ -236,8 +236,8 @@ def _modules(snapshots: Sequence[JobSnapshot]) -> tuple[tuple[Module, ...], set[
     return tuple(one), {_differs(file, MODULES) for file in differing}
 
 
-def _order_of_module(module: Module) -> tuple[bool, str, str, int]:
-    return bool(module.text), module.marks, module.text, module.cell
+def _order_of_module(module: Module) -> tuple[object, ...]:
+    return bool(module.text), module.marks, module.text, module.words, module.cell
 
 
 def _differs(file: str, what: str = "source") -> Unavailable:
