@@ -49,11 +49,12 @@ class ParsedFiles:
                 found = text or self.text(file)
                 self._modules[file] = SourcePieces(file, found, self._keep_strings, cell, self._marks)
             except NoSourceError as error:
-                self._modules[file] = error
-        found_before = self._modules[file]
-        if isinstance(found_before, NoSourceError):
-            raise found_before
-        return found_before
+                # Not the error itself, whose traceback would keep all files in memory.
+                self._modules[file] = NoSourceError(str(error), error.remedy)
+        known = self._modules[file]
+        if isinstance(known, NoSourceError):
+            raise NoSourceError(str(known), known.remedy)
+        return known
 
     def text(self, file: str) -> FileText:
         """What the file holds. Raises NoSourceError."""
