@@ -57,10 +57,10 @@ class Stage{n}:
 CAPTURE = """
 import json, resource, sys, time
 from hangdoc import api
-from hangdoc.capture import host
+from hangdoc.capture.read import sources
 from hangdoc.model.encode import snapshot_to_bytes
 if sys.argv[2] == "pieces":
-    host.sources.whole_modules = lambda *given: ((), ())
+    sources.whole_modules = lambda *given: ((), ())
 began, worked = time.perf_counter(), time.process_time()
 found = api.snapshot(int(sys.argv[1]))
 taken, worked = time.perf_counter() - began, time.process_time() - worked
