@@ -87,7 +87,8 @@ def _plain(job: JobSnapshot, local: Local) -> JobSnapshot:
     """``job``, without source code where none is wanted."""
     if not local.no_source:
         return job
-    return replace(job, sources=(), others=tuple(replace(each, sources=()) for each in job.others))
+    bare = (replace(each, sources=(), modules=()) for each in job.others)
+    return replace(job, sources=(), modules=(), others=tuple(bare))
 
 
 def collect_hosts(
@@ -277,7 +278,8 @@ def _with_dumps(live: JobSnapshot, dumps: JobSnapshot) -> JobSnapshot:
         for reason, left in why.items()
     )
     texts = merge([live, replace(dumps, ranks=(), unavailable=())])
-    return with_notes(replace(live, ranks=tuple(ranks), sources=texts.sources, versions=texts.versions), notes)
+    found = replace(live, ranks=tuple(ranks), sources=texts.sources, modules=texts.modules, versions=texts.versions)
+    return with_notes(found, notes)
 
 
 def _dumping(rank: RankSnapshot) -> DumpingRank:

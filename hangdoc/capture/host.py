@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -23,13 +22,13 @@ from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.notes import NoAnswerError, Notes, answered, our_fault
+from hangdoc.capture.program import Program
 from hangdoc.capture.rank_outputs import RankOutputs
-from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ran_code, sockets, sources
+from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ran_code, sockets
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.device_patience import outlast_a_step
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
-from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
 from hangdoc.capture.read.source_files import Witness
@@ -42,18 +41,16 @@ from hangdoc.model.logged import Logged
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
-from hangdoc.model.process import OpenFile, Process, ProcessExit
-from hangdoc.model.ran import RanCode, one_sided, partly_idle
+from hangdoc.model.process import OpenFile, ProcessExit
+from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import (
     NO_PROBE,
     HostSnapshot,
     JobSnapshot,
     LogTail,
     RankSnapshot,
-    SourceText,
     Traceback,
     Unavailable,
-    Written,
 )
 from hangdoc.model.store import RendezvousStore
 
@@ -62,10 +59,6 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
-_SOURCES = 3.5
-"""Seconds for reading the program's text, which takes some hundredths. Judgement."""
-_LIBRARY_SOURCES = 6.0
-"""Seconds for that of the libraries on the stacks. Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
@@ -74,8 +67,6 @@ _COUNTING_SECONDS = 4.0
 """For the lines that all ranks have run; one takes 0.05 s (measured)."""
 _SHARED_SECONDS = 0.5
 """For their last 64 KiB each. Judgement."""
-_WRITTEN_SECONDS = 2.0
-"""For finding who wrote the lines in them; 1,000 lines and 300 texts take 0.05 s (measured)."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
 _STORE_SECONDS = 1.0
@@ -107,7 +98,7 @@ def capture_host(request: CaptureRequest) -> JobSnapshot:
         capture.close()
 
 
-_Code = tuple[tuple[RanCode, ...], ran_code.Compiled]
+_Ran = tuple[tuple[RanCode, ...], ran_code.Compiled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +132,7 @@ class _Capture:
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
         self.outputs = RankOutputs(request.launcher_pid, request.logs)
+        self.program = Program(self.options, self.notes, self.outputs, self.rank_of)
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -151,6 +143,7 @@ class _Capture:
             self.exit_watch.add(pid)
         families = self._families()
         witnesses = _witnesses(families)  # now, while the processes live
+        self.program.learn(witnesses, {})
         seen = self._gather(families)
         nothing = ran_code.Compiled()
         witnesses = [replace(each, compiled=seen.compiled.get(each.pid, nothing)) for each in witnesses]
@@ -161,8 +154,11 @@ class _Capture:
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
+        self.program.learn(witnesses, typed_in)
         launcher = process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files)
-        texts, no_texts, written = self._sources(ranks, launcher, witnesses, roots, typed_in)
+        loaded = dict.fromkeys(file for found in seen.details.values() if found for file in found.modules)
+        loaded |= dict.fromkeys(file for found in seen.compiled.values() for file in found.files)
+        code = self.program.read(ranks, launcher, roots, loaded)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -180,14 +176,15 @@ class _Capture:
             ranks=ranks,
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
-            written=written,
+            written=code.written,
             tracebacks=seen.tracebacks,
             logged=seen.logged,
             store=self._store(seen),
             nccl=seen.nccl,
-            sources=texts,
+            sources=code.texts,
+            modules=code.modules,
             library_roots=roots,
-            unavailable=self._unavailable(seen, exits, no_texts),
+            unavailable=self._unavailable(seen, exits, code.missing),
         )
 
     def _gather(self, families: Mapping[int, Subject]) -> _Seen:
@@ -201,6 +198,7 @@ class _Capture:
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
         asking_nccl = Task(lambda: answered(nccl_sources.ask_ras(request)))
+        self.program.read_ahead(first, began + self.options.gap)
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
         if request.mode == "attach" and outlast_a_step(first.states, second.states, self.rank_of):
@@ -236,7 +234,7 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self.notes.result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self.notes.result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self.notes.result(naming, "locks", until, {})
-        code: dict[int, _Code] = self.notes.result(counting, "code", counting_until + _LATE, {})
+        code: dict[int, _Ran] = self.notes.result(counting, "code", counting_until + _LATE, {})
         tails = {rank: self.notes.result(logging[rank], "log", until, None, rank) for rank in logging}
         telling = Task(self.outputs.errors)
         tracing = Task(lambda: (self.outputs.tracebacks(), self.outputs.logged()))
@@ -378,40 +376,6 @@ class _Capture:
         process = process_of(family, [look.states for look in seen.looks], seen.files)
         last = self.request.journals.get(rank) or seen.dumped.get(rank)
         return rank_snapshot(target, process, details, ended, last, seen.tails[rank])
-
-    def _sources(
-        self,
-        ranks: Sequence[RankSnapshot],
-        launcher: Process | None,
-        witnesses: Sequence[Witness],
-        roots: tuple[str, ...],
-        typed_in: Mapping[str, TypedIn],
-    ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...], tuple[Written, ...]]:
-        if self.options.no_source:
-            return (), (), ()
-        of_ranks = (stack for rank in ranks for stack in sources.stacks_of(rank))
-        stacks = (*of_ranks, *sources.stacks_of_launcher(launcher))
-        strings = self.options.keep_strings
-        found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in)
-        reading = Task(found.of_users)
-        texts, missing = self.notes.result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
-        if not texts:
-            return texts, missing, ()
-        until = time.monotonic() + _WRITTEN_SECONDS
-        matching = Task(lambda: found.written(self.outputs.ends(), self.rank_of, until - _WRITTEN_SECONDS / 4))
-        written, writing = self.notes.result(matching, "log", until, ((), ()))
-        # The libraries' make the reason clearer, where they can be had in time.
-        more = Task(lambda: (*found.of_whole_files(), *found.of_code(_telling(ranks)), *found.of_libraries()))
-        with contextlib.suppress(Exception):
-            texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
-        return tuple(dict.fromkeys((*texts, *writing))), missing, written
-
-
-def _telling(ranks: Sequence[RankSnapshot]) -> list[RanCode]:
-    """The functions whose counters may tell why the ranks part."""
-    codes = [rank.process.code for rank in ranks if rank.process is not None]
-    elsewhere = any((rank.world_size or 0) > len(codes) for rank in ranks)
-    return [*one_sided(codes), *(partly_idle(codes) if elsewhere else ())]
 
 
 def _host(network: sockets.Sockets) -> HostSnapshot:

@@ -12,7 +12,7 @@ from hangdoc.model.logged import Logged, LogLine
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
 from hangdoc.model.process import Frame, Local, Process, Thread
 from hangdoc.model.ran import RanCode
-from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot, SourceText
+from hangdoc.model.snapshot import JobSnapshot, LogTail, Module, RankSnapshot, SourceText
 from hangdoc.model.store import ForeignServer
 
 _T = TypeVar("_T")
@@ -127,5 +127,6 @@ _LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
     Journal: ("calls", "point_to_points", "counters"),
     RanCode: ("ran", "idle", "tests"),
     SourceText: ("text",),
+    Module: ("digest", "text", "marks", "words"),
     Thread: ("state", "wchan", "syscall"),
 }

@@ -17,7 +17,16 @@ from typing import TypeVar
 from hangdoc.model.logged import together
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable, Written
+from hangdoc.model.snapshot import (
+    MODULES,
+    HostSnapshot,
+    JobSnapshot,
+    Module,
+    RankSnapshot,
+    SourceText,
+    Unavailable,
+    Written,
+)
 
 _T = TypeVar("_T")
 _MODES = {"watch": 0, "attach": 1, "dump": 2, "log": 3}
@@ -36,6 +45,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         return snapshots[0]
     snapshots = _with_names_apart(snapshots)
     texts, differing = _sources(snapshots)
+    modules, other_versions = _modules(snapshots)
     unavailable = {note for snapshot in snapshots for note in snapshot.unavailable}
     return JobSnapshot(
         taken=max(snapshot.taken for snapshot in snapshots),
@@ -67,11 +77,12 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         ),
         logged=together([snapshot.logged for snapshot in snapshots if snapshot.logged is not None]),
         sources=texts,
+        modules=modules,
         library_roots=tuple(sorted({root for snapshot in snapshots for root in snapshot.library_roots})),
         versions=tuple(sorted({each for snapshot in snapshots for each in snapshot.versions})),
         unavailable=tuple(
             sorted(
-                unavailable | differing,
+                unavailable | differing | other_versions,
                 key=lambda note: (note.what, -1 if note.rank is None else note.rank, note.why, note.remedy),
             )
         ),
@@ -212,5 +223,22 @@ def _sources(snapshots: Sequence[JobSnapshot]) -> tuple[tuple[SourceText, ...], 
     return tuple(ordered), {_differs(file) for file in differing}
 
 
-def _differs(file: str) -> Unavailable:
-    return Unavailable("source", f"{file} is not the same on all hosts", "install the same code on every host")
+def _modules(snapshots: Sequence[JobSnapshot]) -> tuple[tuple[Module, ...], set[Unavailable]]:
+    """The same of whole modules, whose digests tell whether they differ."""
+    noted = {note for snapshot in snapshots for note in snapshot.unavailable}
+    by_file: dict[str, set[Module]] = {}
+    for module in (module for snapshot in snapshots for module in snapshot.modules):
+        by_file.setdefault(module.file, set()).add(module)
+    differing = {file for file, found in by_file.items() if len({module.digest for module in found}) > 1}
+    differing |= {file for file in by_file if _differs(file, MODULES) in noted}
+    # Of hosts that have the same file, one: of all files the same one, as marks are of one capture.
+    one = (max(by_file[file], key=_order_of_module) for file in sorted(by_file) if file not in differing)
+    return tuple(one), {_differs(file, MODULES) for file in differing}
+
+
+def _order_of_module(module: Module) -> tuple[object, ...]:
+    return bool(module.text), module.marks, module.text, module.words, module.cell
+
+
+def _differs(file: str, what: str = "source") -> Unavailable:
+    return Unavailable(what, f"{file} is not the same on all hosts", "install the same code on every host")

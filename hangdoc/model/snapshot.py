@@ -31,6 +31,10 @@ DUMPS = "dumps"
 """What a note is of that says what the dumps of a job leave out, and which setting would show it."""
 
 
+MODULES = "modules"
+"""What a note is of that says which of the program's modules were not kept whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogTail:
     """The last lines a rank wrote, where its output goes to a file."""
@@ -87,6 +91,29 @@ class SourceText:
     def lines(self) -> dict[int, str]:
         """The text's lines by their number in the file."""
         return dict(enumerate(self.text.split("\n"), self.first_line))
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A file of the user's program, whole: string literals scrubbed unless asked for, lines as they are.
+
+    Hidden texts carry marks (``marks.py``) by which two places can be seen to name one thing; ``marks`` names the
+    capture that made them, '' where there are none. ``words``: (a word that the text shows, its mark), as a word
+    is shown where something is compared with it, and hidden elsewhere. ``digest`` is 'sha256:…' of the file's bytes.
+    """
+
+    file: str
+    digest: str
+    text: str = ""
+    """'' of a file of which another host has sent its digest alone."""
+    marks: str = ""
+    words: tuple[tuple[str, str], ...] = ()
+    cell: int = 0
+    """As of ``SourceText``."""
+
+    def bare(self) -> Module:
+        """Its file and digest alone."""
+        return Module(self.file, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +194,10 @@ class JobSnapshot:
     logged: Logged | None = None
     """What the job's logs say; None where none were read."""
     sources: tuple[SourceText, ...] = ()
+    """Fragments: the functions on the stacks, of libraries as well, and what else of the program was asked for."""
+    modules: tuple[Module, ...] = ()
+    """The program's own files, whole, on a stack or not; none in snapshots of older versions, which have fragments
+    alone. Those that stacks and histories name come first in the snapshot of one host."""
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()

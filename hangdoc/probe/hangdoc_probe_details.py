@@ -17,6 +17,7 @@ from hangdoc_probe import library_roots
 # Bounds of an answer. Judgement.
 MOST_ATTRIBUTES = 400
 MOST_KEYS = 64
+MOST_MODULES = 2000
 STEPS = 2  # attributes beyond one of `self` that the code names: `self.plan` → `self.plan.epoch.last`
 OPTIMIZED = 1  # co_flags: a function, whose locals are no namespace
 OURS_AND_THE_FRAMES = 3  # references: the frame's, our variable's, getrefcount's argument
@@ -90,6 +91,7 @@ def collect(state, header, attributes, newest):
     header["python"] = platform.python_version()
     header["torch"] = str(sys.modules["torch"].__version__)
     header["library_roots"] = library_roots()
+    header["modules"] = _modules()
     header["cwd"] = _cwd()
     return header
 
@@ -163,6 +165,16 @@ def _cwd():
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _modules():
+    """The files of what has been imported, libraries left out."""
+    roots = tuple(root.rstrip("/") + "/" for root in library_roots())
+    # Past a lazy module's own ``__getattr__``.
+    files = [instance_names(module).get("__file__") for module in list(sys.modules.values())]
+    return [file for file in files if type(file) is str and file.endswith(".py") and not file.startswith(roots)][
+        :MOST_MODULES
+    ]
 
 
 def _handled():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hangdoc.model.diagnosis import Branch, Diagnosis, Evidence
-from hangdoc.model.snapshot import NO_PROBE
+from hangdoc.model.snapshot import MODULES, NO_PROBE
 from hangdoc.model.wording import name_ranks
 from hangdoc.report.behavior_rows import FileNames, label_ranks
 from hangdoc.report.layout import Piece, Row
@@ -153,7 +153,8 @@ def _same_notes(items: tuple[Unavailable, ...]) -> dict[tuple[str, str, str], li
 
 def _unavailable(items: tuple[Unavailable, ...], *, verbose: bool, known: str) -> Iterator[Row]:
     """What could not be seen, and what would help, unless that is ``known`` already."""
-    notes = list(_same_notes(items).items())
+    # Today's verdicts need no whole modules.
+    notes = list(_same_notes(tuple(item for item in items if verbose or item.what != MODULES)).items())
     for index, ((what, why, remedy), ranks) in enumerate(notes if verbose else notes[:MAX_UNAVAILABLE]):
         whose = f" of {name_ranks(ranks)}" if ranks else ""
         text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy and remedy != known else "")

@@ -4,19 +4,24 @@
     python tests/accuracy/run.py --suite libraries [--attach] [--inject] …
     python tests/accuracy/run.py --suite devices [--attach]
     python tests/accuracy/run.py --suite large [--attach]
+    python tests/accuracy/run.py --suite libraries --two-hosts --only …
 
 Prints one row for each run and a summary; with --guide the table goes into hangdoc/guide/accuracy.md,
 and its last line into README.md. The suite "libraries" is of programs that use real libraries at their current
 versions (`pip install -e '.[libraries]'`); whatever is not installed is named and left out. The suite "devices" is of
 NCCL jobs, all ranks of which share one GPU. The suite "large" is of programs in several packages (large/README.md).
+With --two-hosts each program of an even number of ranks also runs split over two hosts, made of namespaces, whose
+watches meet.
 "Certain" that was wrong is counted apart: it must stay zero.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +37,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from conftest import end_all
 from guide_pages import ACCURACY, put_on_page, put_table
+from helpers.hosts import why_not
+from helpers.watched_hosts import WatchedHosts
 
 from hangdoc import scenarios
 from hangdoc.scenarios import Scenario
@@ -47,6 +55,8 @@ _A_DEVICE = Path("/dev/nvidiactl")
 _QUIET_SECONDS = 4.0
 _ONE_QUIET_SECONDS = 8.0
 CORRECTED = "watch corrected"
+TWO_HOSTS = "two hosts"
+_ON_ONE_HOST = re.compile(r"torchrun --standalone --nproc-per-node (\d+)")
 ATTACH = [sys.executable, "-m", "hangdoc", "attach"]
 _START_SECONDS = 60.0
 
@@ -162,6 +172,39 @@ def _attach(scenario: Scenario, pid: int, folder: Path, *options: str) -> dict[s
     except ValueError:
         print(f"  {scenario.name}: attach said: {answer.stderr.strip()[:300]}")
         return {}
+
+
+def can_span_hosts(scenario: Scenario) -> bool:
+    """True if torchrun starts it, with as many ranks on each of two hosts."""
+    found = _ON_ONE_HOST.fullmatch(scenario.launch)
+    return found is not None and int(found[1]) % 2 == 0
+
+
+def on_two_hosts(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """The document of the watch that leads, where each half of the ranks runs on a host of its own, watched there."""
+    found = _ON_ONE_HOST.fullmatch(scenario.launch)
+    assert found is not None
+    names = ("hosta", "hostb")
+    mark = f"accuracy-{os.getpid()}-{time.monotonic_ns()}"
+    made = WatchedHosts(folder, mark, *names)
+    try:
+        for name in names:
+            line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--rdzv-backend", "c10d"]
+            line += ["--nproc-per-node", str(int(found[1]) // 2), "--rdzv-endpoint", "hosta:29500", "--rdzv-id", "two"]
+            options = ["--stall-after", str(scenarios.STALL_AFTER), "--on-hang", "abort", *scenario.watch]
+            options += ["--report", str(folder / f"report-{name}.json")]
+            made.launch(
+                name, [*line, str(scenario.path)], options, {**dict(scenario.environment), "TMPDIR": str(folder)}
+            )
+        until = time.monotonic() + scenario.timeout + _START_SECONDS
+        for watch in made.watches.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                watch.wait(max(1.0, until - time.monotonic()))
+    finally:
+        made.hosts.close()
+        end_all(mark)
+    reports = [json.loads(path.read_text()) for path in sorted(folder.glob("report-*.json"))]
+    return max(reports, key=lambda report: len(report.get("ranks", ())), default={})
 
 
 class job:
@@ -289,6 +332,8 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
             result = judge_healthy(copied, way, *watched(copied, folder))
         elif scenario.outcome == "healthy":
             result = judge_healthy(copied, way, *watched(copied, folder))
+        elif way == TWO_HOSTS:
+            result = judge(copied, way, on_two_hosts(copied, folder))
         elif way == "watch":
             result = judge(copied, way, watched(copied, folder)[0])
         else:
@@ -316,6 +361,7 @@ def main() -> int:
     parser.add_argument("--attach", action="store_true", help="also start it bare and attach")
     parser.add_argument("--inject", action="store_true", help="also attach with --inject")
     parser.add_argument("--fixed", action="store_true", help="also run each scenario's corrected variant under watch")
+    parser.add_argument("--two-hosts", action="store_true", help="also run each split over two hosts with a watch each")
     parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
     parser.add_argument("--no-watch", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
@@ -325,6 +371,9 @@ def main() -> int:
     if options.suite == "devices" and not _A_DEVICE.exists():
         print(f"nothing run: this machine has no NVIDIA device ({_A_DEVICE})")
         return 0
+    if options.two_hosts and why_not():
+        print(f"no runs on two hosts: {why_not()}")
+        options.two_hosts = False
     runs: list[tuple[Scenario, str]] = []
     for scenario in expected(options.suite):
         if options.only is not None and scenario.name not in options.only:
@@ -336,6 +385,7 @@ def main() -> int:
         ways += [CORRECTED] * (options.fixed and scenario.path.parent not in (PROGRAMS, LIBRARIES, DEVICES))
         if scenario.outcome not in ("crashed", "healthy"):
             ways += ["attach"] * options.attach + ["attach --inject"] * options.inject
+            ways += [TWO_HOSTS] * (options.two_hosts and can_span_hosts(scenario))
         runs += [(scenario, way) for way in ways]
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda run: one_run(*run, options.keep), runs))

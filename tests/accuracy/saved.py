@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from cases import EXPECTED, case, diagnosed, expectation, laid_out, names, row
 from statements import places_of_statement
 

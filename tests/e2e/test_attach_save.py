@@ -16,15 +16,18 @@ import pytest
 from conftest import MARK, end_all
 from standing_still import wait_until_still
 
+from hangdoc.api import load
 from hangdoc.capture.inject.gdb import find_gdb
 from hangdoc.capture.read import procfs
 
 # Every place that a secret may come from carries its own.
 PROGRAM = """\
-import os, sys, time
+import importlib, os, sys, time
 import torch
 import torch.distributed as dist
 
+import helping
+importlib.import_module("named." + "plugin")
 API_KEY = "secret-constant"
 
 def train(password, settings):
@@ -42,12 +45,21 @@ dist.init_process_group("gloo")
 train("secret-argument", {"key": "secret-item", "lr": 0.1})
 """
 
+# What no thread is in, and the job has imported; the second by a name that no import tells.
+HELPERS = {
+    "helping.py": 'def offer(store):\n    store.set("ready/a", "secret-value of it")  # secret-remark\n',
+    "named/plugin.py": "def wait(store):\n    store.get('ready/a')\n",
+}
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
     folder = tmp_path_factory.mktemp("job")
     script = folder / "train.py"
     script.write_text(PROGRAM)
+    for name, text in HELPERS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
     mark = f"save-{os.getpid()}-{time.monotonic_ns()}"
     environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "SERVICE_TOKEN": "secret-variable"}
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -92,6 +104,13 @@ def test_a_saved_job_tells_the_same_and_no_secret(
     assert saved.stat().st_mode & 0o777 == 0o600
     assert ("def train" in held) == (not options)
     assert "using api_key=" in held  # the log was read
+    modules = {Path(module.file).name: module for module in load(saved).modules}
+    assert set(modules) == (set() if options else {"train.py", "helping.py", "plugin.py"})
+    if modules:
+        offer, wait = (modules[name].text.split("\n") for name in ("helping.py", "plugin.py"))
+        assert (offer[0], len(offer), wait[0], len(wait)) == ("def offer(store):", 3, "def wait(store):", 3)
+        key = re.search("…[0-9a-f]{8}", offer[1])
+        assert key is not None and f"store.get('{key[0]}')" in wait[1]
 
 
 @pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed")

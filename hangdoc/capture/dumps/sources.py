@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from hangdoc.capture.read.source_files import NoSourceError, contents_below, decode
+from hangdoc.capture.read.source_files import FileText, NoSourceError, contents_below, file_text
 from hangdoc.capture.read.sources import collect
 from hangdoc.capture.safe.open_files import User, as_user
 from hangdoc.model.process import Stack
@@ -65,7 +65,7 @@ def _in_place(file: str, users: Sequence[User]) -> tuple[bytes, float]:
     return as_user(users[0], read) if users else read()
 
 
-def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> str:
+def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> FileText:
     """The text of ``file``. Raises NoSourceError."""
     if file.startswith("<"):
         raise NoSourceError("typed in or generated, there is no file")
@@ -73,7 +73,7 @@ def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> 
         parts = [part for part in PurePosixPath(file).parts if part not in ("/", "..", ".")]
         for first in range(max(0, len(parts) - _MOST_PARTS), len(parts)):
             with contextlib.suppress(OSError, ValueError):
-                return decode(contents_below(str(copy), "", "/".join(parts[first:]))[0])
+                return file_text(contents_below(str(copy), "", "/".join(parts[first:]))[0])
     if file.startswith("/"):
         try:
             data, changed = _in_place(file, users)
@@ -82,7 +82,7 @@ def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> 
         else:
             if ended and changed > ended + _CLOCK_SLACK:
                 raise NoSourceError("edited since the dumps were made (name an older copy: --source DIR)")
-            return decode(data)
+            return file_text(data)
     if copy is not None:
         raise NoSourceError(f"there is no such file, and none in {copy} with the end of its path")
     raise NoSourceError(_NOT_HERE)

@@ -28,6 +28,7 @@ _MOST_PARTS = 8
 _MOST_CHAINED = 8
 """Exceptions that one was raised from: twice what the probe says. Judgement."""
 _MOST_TYPED_IN = 64
+_MOST_MODULES = 4000
 _LONGEST_TYPED_IN = 1 << 17
 """Files that are nowhere but in the process, and characters of one: twice what the probe says. Judgement."""
 _MOST_ROWS = 20_000
@@ -78,6 +79,8 @@ class ProbeDetails:
     counts_lines: bool = False
     """CPython 3.11 has counted from each function's first call on which of its lines have run."""
     library_roots: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    """The files of what the process has imported, without those below ``library_roots``."""
     typed_in: tuple[TypedIn, ...] = ()
     meets_at: tuple[tuple[str, str], ...] = ()
     """MASTER_ADDR and MASTER_PORT as the process has them by now: a program may set them itself."""
@@ -165,6 +168,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         ),
         counts_lines=header.get("counts_lines") is True,
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
+        modules=tuple(_text(file) for file in _list(header.get("modules"))[:_MOST_MODULES]),
         typed_in=tuple(
             TypedIn(_text(file), _maybe(cell) or 0, text)
             for file, cell, text in _rows(header.get("typed_in"), 3)[:_MOST_TYPED_IN]

@@ -79,6 +79,8 @@ class Compiled:
     """The minor version of its CPython; 0 where that is not known."""
     layouts: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
     """By file."""
+    files: tuple[str, ...] = ()
+    """Of the user's modules that it has imported."""
 
 
 @dataclass
@@ -100,6 +102,8 @@ class _Reader(Interpreter):
     """Packages and modules → whether they are of a library."""
     layouts: dict[str, set[Layout]] = field(default_factory=dict)
     """See ``Compiled``."""
+    module_files: dict[str, None] = field(default_factory=dict)
+    """Those of the user's modules."""
 
     def all_ran(self, pid: int, files: Collection[str]) -> Iterator[RanCode]:
         """What has run of the user's; ``files`` are those on the stacks, whose modules are read first."""
@@ -132,6 +136,8 @@ class _Reader(Interpreter):
             with suppress(*ODD):
                 file, names = self._of_module(name, module)
                 (first if file in files else last).extend([names] if names else [])
+                if names and file:
+                    self.module_files[clean(file)] = None
         for names in (*running, *first, *last):
             self._add_module(names)
 
@@ -308,7 +314,8 @@ def ran_code(
         codes = dict.fromkeys(reader.all_ran(pid, files))
         reader.add_layouts()
     ran = tuple(sorted(codes, key=lambda code: (code.file, code.first_line, code.function)))
-    return ran, Compiled(minor, {file: frozenset(found) for file, found in reader.layouts.items()})
+    layouts = {file: frozenset(found) for file, found in reader.layouts.items()}
+    return ran, Compiled(minor, layouts, tuple(reader.module_files))
 
 
 def of_processes(

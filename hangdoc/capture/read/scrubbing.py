@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import re
 import tokenize
+from collections.abc import Sequence
 
 from hangdoc.capture.read import procfs
+from hangdoc.model.marks import HIDDEN_BYTES, Marks
 from hangdoc.model.masking import mask_text
 from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.token_forms import HIDDEN
@@ -39,14 +42,31 @@ _PLAIN_NUMBER = 1000
 """Numbers in such an expression are shorter: a count or an index. Judgement."""
 
 
-def scrub(text: str, *, keep_strings: bool = False) -> str:
+class Marking:
+    """The marks of one file: what is hidden in it gets one, and what is shown of it has its own in ``words``."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
+        self.words: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        """The mark of a text that is hidden."""
+        return self.marks.of(text)
+
+    def show(self, text: str) -> None:
+        """Note the mark of a text that is shown."""
+        if text not in self.words and (mark := self.marks.of(text)):
+            self.words[text] = mark
+
+
+def scrub(text: str, *, keep_strings: bool = False, marking: Marking | None = None) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
     Of an f-string the code in its fields stays: ``f"done/{self.rank}"`` becomes ``f"…{self.rank}"``. Names that every
     job uses (RANK, __main__), words that something is compared with or looked up by (``mode == "warmup"``) and short
     numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals and comments that may
-    hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
-    Python.
+    hold a secret are changed. ``marking``: what is hidden gets marks, unless it stands beside such a name. Raises
+    tokenize.TokenError or SyntaxError for a text that is no Python.
     """
     # One branch for each kind of token; nested strings of an f-string share the state.
     lines = [f"{line}\n" for line in text.split("\n")]
@@ -63,7 +83,7 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
             if depth == 0 and opened is not None:
                 whole = _between(lines, opened.start, token.end)
                 if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
-                    hidden = _hidden_template(whole, always=names.speak_of_a_secret)
+                    hidden = _hidden_template(whole, always=names.speak_of_a_secret, marking=marking)
                     replacements.append((opened.start, token.end, hidden))
         elif depth:
             continue
@@ -71,8 +91,10 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
             if names.speak_of_a_secret:
                 replacements.append((token.start, token.end, _hidden(token.string, always=True)))
             elif not keep_strings or mask_text(token.string) != token.string:
-                template = "f" in _prefix_of(token.string).lower()
-                hidden = _hidden_template(token.string) if template else _hidden(token.string, word=names.want_a_word)
+                if "f" in _prefix_of(token.string).lower():
+                    hidden = _hidden_template(token.string, marking=marking)
+                else:
+                    hidden = _hidden(token.string, word=names.want_a_word, marking=marking)
                 replacements.append((token.start, token.end, hidden))
             names.add_text(token.string)
         elif kind == "COMMENT":
@@ -140,21 +162,24 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
     return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
 
 
-def _hidden(literal: str, *, always: bool = False, word: bool = False) -> str:
+def _hidden(literal: str, *, always: bool = False, word: bool = False, marking: Marking | None = None) -> str:
     """The literal with its content gone and its prefix, quotes and number of lines kept. ``word``: a word stays."""
     prefix = _prefix_of(literal)
     body = literal[len(prefix) :]
     quotes = _quotes_of(body)
     content = body[len(quotes) : len(body) - len(quotes)]
     if not content or (not always and (_is_harmless(content) or (word and _is_word(content)))):
+        if marking is not None:
+            marking.show(content)
         return literal
+    mark = marking.of(content) if marking is not None and not always else ""
     newlines = content.count("\n")
     if newlines and len(quotes) == 1:
         quotes *= 3  # a literal that was continued with backslashes
-    return f"{prefix}{quotes}{'...' if 'b' in prefix.lower() else '…'}" + "\n" * newlines + quotes
+    return f"{prefix}{quotes}{HIDDEN_BYTES if 'b' in prefix.lower() else HIDDEN}{mark}" + "\n" * newlines + quotes
 
 
-def _hidden_template(literal: str, *, always: bool = False) -> str:
+def _hidden_template(literal: str, *, always: bool = False, marking: Marking | None = None) -> str:
     """An f-string with the text between its fields gone, and of these the code kept; all of it gone where ``always``.
 
     Example: ``f"{stage}/done-{self.rank:03d}"`` → ``f"{stage}…{self.rank}"``.
@@ -164,28 +189,41 @@ def _hidden_template(literal: str, *, always: bool = False) -> str:
     try:
         tree = ast.parse(literal.strip(), mode="eval").body
         fields = [getattr(each, "value", None) for each in getattr(tree, "values", ())]
-        codes = [_field(each, quotes) if isinstance(each, ast.expr) else "" for each in fields]
+        parts = [_field(each, quotes) if isinstance(each, ast.expr) else HIDDEN for each in fields]
     except (SyntaxError, ValueError, RecursionError):  # fields that this interpreter does not know, or too deep ones
         return _hidden(literal, always=always)
-    if always or not any(codes):
+    if always or all(part == HIDDEN for part in parts):
         return _hidden(literal, always=always)
-    parts = [code or HIDDEN for code in codes]
-    shown = "".join(part for at, part in enumerate(parts) if part != HIDDEN or parts[at - 1 : at] != [HIDDEN])
+    shown = "".join(
+        _run_of_parts(list(run), marking) for _, run in itertools.groupby(zip(parts, fields, strict=True), _is_hidden)
+    )
     newlines = literal.count("\n")
     if newlines and len(quotes) == 1:
         quotes *= 3
     return f"{prefix}{quotes}{shown}" + "\n" * newlines + quotes
 
 
+def _is_hidden(part: tuple[str, object]) -> bool:
+    return part[0] == HIDDEN
+
+
+def _run_of_parts(run: Sequence[tuple[str, object]], marking: Marking | None) -> str:
+    """Parts of an f-string that follow each other: (what is shown of it, its text or code), all shown or all hidden."""
+    if not _is_hidden(run[0]):
+        return "".join(shown for shown, _ in run)
+    text = run[0][1]
+    return HIDDEN + (marking.of(text) if marking is not None and len(run) == 1 and isinstance(text, str) else "")
+
+
 def _field(code: ast.expr, quotes: str) -> str:
-    """'{self.rank}', or '' for what holds a text or a long number, or would not be read again between these quotes."""
+    """'{self.rank}', or ``…`` for what holds a text or a long number, or would not be read again between the quotes."""
     if any(isinstance(node, ast.Constant) and not _is_plain(node.value) for node in ast.walk(code)):
-        return ""
+        return HIDDEN
     if any(isinstance(node, ast.Lambda | ast.Dict | ast.Set) for node in ast.walk(code)):
-        return ""
+        return HIDDEN
     text = ast.unparse(code)
     plain = len(text) <= _LONGEST_FIELD and not any(mark in text for mark in ("\n", "\\", "{", "}", quotes[0]))
-    return f"{{{text}}}" if plain and mask_text(text) == text else ""
+    return f"{{{text}}}" if plain and mask_text(text) == text else HIDDEN
 
 
 def _is_plain(value: object) -> bool:

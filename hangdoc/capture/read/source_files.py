@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
+import stat
 import struct
 import sys
 import tokenize
@@ -13,14 +15,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import CodeType
 from typing import TypeVar
 
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.ran_code import Compiled, Layout
-from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
+from hangdoc.capture.safe.open_files import User, as_user, mode_below, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
 
 _T = TypeVar("_T")
@@ -38,6 +41,13 @@ _LARGEST = 1 << 60
 """Larger whole numbers are not read from memory."""
 
 
+class Kind(Enum):
+    """What lies at a path, as far as an import may lead there."""
+
+    FILE = "file"
+    FOLDER = "folder"
+
+
 @dataclass(frozen=True, slots=True)
 class Witness:
     """A process as which files are found: with its root, its working folder and its user.
@@ -53,10 +63,27 @@ class Witness:
 
 
 class NoSourceError(Exception):
-    """Why a file's source cannot be had, in a few words."""
+    """Why a file's source cannot be had, in a few words; ``remedy``: what would help, '' if nothing is known to."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
 
 
-def read_source(file: str, witnesses: Sequence[Witness]) -> str:
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """The text of a source file, and 'sha256:…' of its bytes, by which two hosts' copies can be compared."""
+
+    text: str
+    digest: str
+
+
+def file_text(data: bytes) -> FileText:
+    """Of a file's bytes. Raises NoSourceError for an encoding that is not known."""
+    return FileText(decode(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
+
+
+def read_source(file: str, witnesses: Sequence[Witness]) -> FileText:
     """The text of ``file`` as the first witness sees it that can. Raises NoSourceError."""
     if file.startswith("<"):
         return _command_text(file, witnesses)
@@ -70,7 +97,7 @@ def read_source(file: str, witnesses: Sequence[Witness]) -> str:
         edited = witness is not None and changed > witness.started + _CLOCK_SLACK
         if edited and not _was_imported(root, start, file, (data, changed), witnesses):
             raise NoSourceError("edited since the job started")
-        return decode(data)
+        return file_text(data)
     raise NoSourceError("there is no such file, or the job's user may not read it")
 
 
@@ -177,13 +204,30 @@ def contents_below(root: str, start: str, file: str) -> tuple[bytes, float]:
         return stream.read(_MAX_FILE), status.st_mtime
 
 
-def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
+def kind_of(path: str, witnesses: Sequence[Witness]) -> Kind | None:
+    """What lies at ``path`` as the first witness sees it whose root can be seen; nothing is opened."""
+    for root, start, witness in _places(witnesses):
+        if not start and not path.startswith("/"):
+            continue
+        try:
+            mode = _as_seen_by(witness, partial(mode_below, root, path, start=start))
+        except (FileNotFoundError, NotADirectoryError):
+            if Path(root).exists():  # else the process is gone
+                return None
+        except (OSError, ValueError):
+            continue
+        else:
+            return Kind.FILE if stat.S_ISREG(mode) else Kind.FOLDER if stat.S_ISDIR(mode) else None
+    return None
+
+
+def _command_text(file: str, witnesses: Sequence[Witness]) -> FileText:
     """The program of ``python -c`` from its command line."""
     if file == "<string>":
         for witness in witnesses:
             words = (read_bytes(f"/proc/{witness.pid}/cmdline", 1 << 18) or b"").split(b"\0")
             if b"-c" in words[1:-1] and procfs.is_python(witness.pid):
-                return decode(words[words.index(b"-c", 1) + 1])
+                return file_text(words[words.index(b"-c", 1) + 1])
     raise NoSourceError("typed in or generated, there is no file")
 
 

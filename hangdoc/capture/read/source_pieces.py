@@ -1,26 +1,24 @@
-"""The text of one file, cut into its functions."""
+"""The text of one file, whole and cut into its functions."""
 
 from __future__ import annotations
 
 import ast
 import sys
 import tokenize
-from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePosixPath
 
-from hangdoc.capture.read.scrubbing import scrub
-from hangdoc.capture.read.source_files import NoSourceError
+from hangdoc.capture.read.scrubbing import Marking, scrub
+from hangdoc.capture.read.source_files import FileText, NoSourceError
 from hangdoc.model.frames import is_third_party
-from hangdoc.model.snapshot import SourceText
-from hangdoc.model.stop_flags import (
-    functions,
-)
+from hangdoc.model.marks import Marks, unmarked
+from hangdoc.model.snapshot import Module, SourceText
+from hangdoc.model.stop_flags import functions
 
 MAX_MODULE_LINES = 4000
 
 
-_MAX_UP = 2
+MAX_UP = 2
 """Folders above a file in which what it imports is looked for: a package imports itself by its whole name."""
 
 
@@ -30,25 +28,46 @@ _ENDS = (".py", "/__init__.py")
 class SourcePieces:
     """The text of one file, cut into functions."""
 
-    def __init__(self, file: str, text: str, keep_strings: bool, cell: int = 0) -> None:
+    def __init__(
+        self, file: str, found: FileText, keep_strings: bool, cell: int = 0, marks: Marks | None = None
+    ) -> None:
+        """``marks``: for the whole text; the pieces have none. Raises NoSourceError."""
         self.file = file
         self.cell = cell
+        self._digest = found.digest
+        self._marking = Marking(marks) if marks is not None and not keep_strings else None
         try:
-            self.tree = tree = ast.parse(text)
+            self.tree = tree = ast.parse(found.text)
             # Of a library's large file a few functions are needed: each is scrubbed by itself.
-            self._scrub = partial(scrub, keep_strings=keep_strings) if is_third_party(file) else None
-            shown = text if self._scrub is not None else scrub(text, keep_strings=keep_strings)
-        except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
+            library = is_third_party(file)
+            self._scrub = partial(scrub, keep_strings=keep_strings) if library else None
+            whole = found.text if library else scrub(found.text, keep_strings=keep_strings, marking=self._marking)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            raise NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
-        self.lines = shown.split("\n")
-        self.functions = sorted(_functions(tree))
-        self.classes = [
-            (_first_line(node), node.end_lineno or node.lineno, node.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-        ]
+            raise NoSourceError(
+                f"Python {version}, which hangdoc runs on, cannot parse it",
+                "install hangdoc with the Python that the job runs on, if that is a newer one",
+            ) from error
+        self._whole = whole
+        self.lines = (whole if self._marking is None else unmarked(whole)).split("\n")
+        self.functions: list[tuple[int, int, str]] = []
+        """(first line, last line, name) of each function, its decorators included."""
+        self.classes: list[tuple[int, int, str]] = []
+        self.imports: list[ast.Import | ast.ImportFrom] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self.functions.append((_first_line(node), node.end_lineno or node.lineno, node.name))
+            elif isinstance(node, ast.ClassDef):
+                self.classes.append((_first_line(node), node.end_lineno or node.lineno, node.name))
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self.imports.append(node)
+        self.functions.sort()
         self.statements = [(_first_line(node), node.end_lineno or node.lineno) for node in tree.body]
+
+    def whole(self) -> Module:
+        """All of it, of a file of the user's."""
+        name, words = ("", {}) if self._marking is None else (self._marking.marks.name, self._marking.words)
+        return Module(self.file, self._digest, self._whole, name, tuple(sorted(words.items())), self.cell)
 
     def around(self, function: str, line: int) -> SourceText | None:
         """The innermost function that holds ``line``, or the module; None if the file has no such line."""
@@ -87,16 +106,11 @@ class SourcePieces:
         """Files beside this one that it may import, as far as their names tell; they need not exist."""
         found: list[str] = []
         folder = PurePosixPath(self.file).parent
-        for node in ast.walk(self.tree):
-            names: list[str] = []
-            level = 0
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                level, module = node.level, node.module or ""
-                names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
-            places = [folder.parents[level - 2]] if level > 1 else [folder, *folder.parents[: 0 if level else _MAX_UP]]
-            parts = [name.strip(".").replace(".", "/") for name in names]
+        for node in self.imports:
+            level, names = imported_names(node)
+            above = [folder, *folder.parents]
+            places = above[level - 1 : level] if level else above[: MAX_UP + 1]
+            parts = [name.replace(".", "/") for name in names]
             found += [f"{place}/{part}{end}" for place in places for part in parts if part for end in _ENDS]
         return found
 
@@ -110,11 +124,16 @@ class SourcePieces:
             return ""
 
 
-def _functions(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
-    """(first line, last line, name) of each function, its decorators included."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield _first_line(node), node.end_lineno or node.lineno, node.name
+def imported_names(node: ast.Import | ast.ImportFrom) -> tuple[int, list[str]]:
+    """(1 for the file's own folder, 2 for that above it, …, 0 for an absolute import; names of modules and of what may
+    be some).
+
+    Examples: `from ..data import feed` → (2, ['data', 'data.feed']); `from . import feed` → (1, ['', 'feed']).
+    """
+    if isinstance(node, ast.Import):
+        return 0, [alias.name for alias in node.names]
+    module = node.module or ""
+    return node.level, [module, *(f"{module}.{alias.name}".strip(".") for alias in node.names)]
 
 
 def _first_line(node: ast.stmt) -> int:

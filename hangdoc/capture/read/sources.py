@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from hangdoc.capture.read.probe_answers import TypedIn
-from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
+from hangdoc.capture.read.parsed_files import ParsedFiles
+from hangdoc.capture.read.source_files import FileText, NoSourceError, Witness
 from hangdoc.capture.read.source_pieces import MAX_MODULE_LINES, SourcePieces
+from hangdoc.capture.read.whole_modules import whole_modules
 from hangdoc.capture.read.written import Output, texts_of, written_by
 from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
-from hangdoc.model.frames import libraries_between, user_frames
+from hangdoc.model.frames import is_library_file, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.ran import RanCode
-from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable, Written
+from hangdoc.model.snapshot import Module, RankSnapshot, SourceText, Unavailable, Written
 from hangdoc.model.stop_flags import (
     flags,
     flags_in,
@@ -77,7 +79,7 @@ def collect(
     *,
     library_roots: tuple[str, ...] = (),
     keep_strings: bool = False,
-    read: Callable[[str], str] | None = None,
+    read: Callable[[str], FileText] | None = None,
 ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
     """One ``SourceText`` per user function on ``stacks`` ('<module>': all of it), and what is missing.
 
@@ -86,7 +88,8 @@ def collect(
     in another way than through the witnesses' eyes. It may be that of another version: then it counts only if every
     line on the stacks lies in the function that the stacks name.
     """
-    found = Sources(stacks, witnesses, library_roots=library_roots, keep_strings=keep_strings, read=read)
+    files = ParsedFiles(witnesses, read=read, keep_strings=keep_strings)
+    found = Sources(stacks, files, library_roots)
     texts, missing = found.of_users()
     kept = {(text.file, text.function, text.first_line): text for text in (*texts, *found.of_libraries())}
     return tuple(kept.values()), missing
@@ -95,17 +98,7 @@ def collect(
 class Sources:
     """As ``collect``, in two steps: what is the user's must not be lost with large files of libraries."""
 
-    def __init__(
-        self,
-        stacks: Iterable[Stack],
-        witnesses: Sequence[Witness],
-        *,
-        library_roots: tuple[str, ...] = (),
-        keep_strings: bool = False,
-        read: Callable[[str], str] | None = None,
-        typed_in: Mapping[str, TypedIn] | None = None,
-    ) -> None:
-        """``typed_in``: code that no file holds, by the name that the stacks give it."""
+    def __init__(self, stacks: Iterable[Stack], files: ParsedFiles, library_roots: tuple[str, ...] = ()) -> None:
         self._lines: _Lines = {}
         self._below: _Lines = {}
         often: Counter[str] = Counter()
@@ -116,7 +109,9 @@ class Sources:
                 self._below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
                 often[frame.file] += 1
         self._often = [file for file, _ in often.most_common(_MAX_LIBRARY_FILES)]  # what loops is on most stacks
-        self._files = _Files(witnesses, read, keep_strings, typed_in or {})
+        self._roots = library_roots
+        self._parsed = files
+        self._files = _Files(files)
         self._texts: list[SourceText] = []
 
     def of_users(self) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
@@ -128,6 +123,25 @@ class Sources:
         """The user's files on the stacks, the small ones: what would end a wait need not be on a stack, and a process
         that was spawned, or whose program is over, has no frame of its module."""
         return tuple(self._files.whole(self._texts))
+
+    def of_modules(self, loaded: Iterable[str], until: float) -> tuple[tuple[Module, ...], tuple[Unavailable, ...]]:
+        """The user's modules, whole, and what was left out: first those on the stacks and what these import, then what
+        else the ranks have ``loaded`` (files), then what imports lead to on disk. Nothing more is read after ``until``
+        (monotonic)."""
+        users = list(self._lines)
+        relative = tuple(f"/{file}" for file in users if not file.startswith(("/", "<")))
+        more = [file for file in dict.fromkeys(loaded) if file.endswith(".py") and not file.endswith(relative)]
+        return whole_modules(self._parsed, users, more, lambda file: is_library_file(file, self._roots), until)
+
+    def like(self, pieces: Iterable[SourceText], until: float) -> Iterator[SourceText]:
+        """The same pieces of the files that lie here, as far as they can be read by ``until`` (monotonic)."""
+        for piece in itertools.islice(pieces, _MAX_TEXTS):
+            if time.monotonic() > until:
+                return
+            with contextlib.suppress(NoSourceError):
+                text = self._files.module(piece.file).around(piece.function, piece.first_line)
+                if text is not None and (text.function, text.first_line) == (piece.function, piece.first_line):
+                    yield text
 
     def of_code(self, codes: Iterable[RanCode]) -> tuple[SourceText, ...]:
         """The user's functions of these, which need be on no stack."""
@@ -161,39 +175,11 @@ _Lines = dict[str, set[tuple[str, int]]]
 
 
 class _Files:
-    """The files of a job, each read and parsed once."""
+    """Picks what is kept of a job's files in pieces."""
 
-    def __init__(
-        self,
-        witnesses: Sequence[Witness],
-        read: Callable[[str], str] | None,
-        keep_strings: bool,
-        typed_in: Mapping[str, TypedIn],
-    ) -> None:
-        self._witnesses = witnesses
-        self._typed_in = typed_in
-        self._read = read
-        self._keep_strings = keep_strings
-        self._modules: dict[str, SourcePieces | NoSourceError] = {}
-
-    def module(self, file: str) -> SourcePieces:
-        """The file in pieces. Raises NoSourceError."""
-        if file not in self._modules:
-            try:
-                self._modules[file] = self._read_module(file)
-            except NoSourceError as error:
-                self._modules[file] = error
-        found = self._modules[file]
-        if isinstance(found, NoSourceError):
-            raise found
-        return found
-
-    def _read_module(self, file: str) -> SourcePieces:
-        code = self._typed_in.get(file)
-        if code is not None:
-            return SourcePieces(file, code.text, self._keep_strings, code.cell)
-        text = self._read(file) if self._read is not None else read_source(file, self._witnesses)
-        return SourcePieces(file, text, self._keep_strings)
+    def __init__(self, parsed: ParsedFiles) -> None:
+        self._parsed = parsed
+        self.module = parsed.module
 
     def texts(
         self, lines: _Lines, most_files: int, most: int, until: float = math.inf
@@ -206,10 +192,10 @@ class _Files:
                 break
             try:
                 module = self.module(file)
-                if self._read is not None and not all(module.fits(function, line) for function, line in wanted):
+                if self._parsed.elsewhere and not all(module.fits(function, line) for function, line in wanted):
                     raise NoSourceError("the file that is here is of another version")
             except NoSourceError as error:
-                missing.append(Unavailable("source", f"{file}: {error}"))
+                missing.append(Unavailable("source", f"{file}: {error}", error.remedy))
                 continue
             for function, line in sorted(wanted):
                 text = module.around(function, line)

@@ -13,7 +13,7 @@ import os
 import platform
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -65,6 +65,19 @@ def regular_file_below(root: str, path: str, *, start: str = "") -> int:
     ``start``: where a relative path begins, if not at ``root``. Raises OSError; NotADirectoryError if the path goes on
     below a file.
     """
+    with _walked(root, path, start) as found:
+        return _opened(found, os.fstat(found))
+
+
+def mode_below(root: str, path: str, *, start: str = "") -> int:
+    """The type and mode (``st_mode``) of what ``path`` is to such a process; nothing is opened. Raises OSError."""
+    with _walked(root, path, start) as found:
+        return os.fstat(found).st_mode
+
+
+@contextlib.contextmanager
+def _walked(root: str, path: str, start: str) -> Iterator[int]:
+    """A descriptor (O_PATH) of what ``path`` leads to, as ``regular_file_below`` says."""
     top = os.open(root, _LOOK_ONLY | os.O_DIRECTORY)
     stack: list[int] = []
     """The folders from the start down to where the walk has come."""
@@ -93,7 +106,7 @@ def regular_file_below(root: str, path: str, *, start: str = "") -> int:
                     os.close(stack.pop())
                 stack.append(os.dup(top))
             parts.extendleft(reversed(_parts(target)))
-        return _opened(stack[-1], os.fstat(stack[-1]))
+        yield stack[-1]
     finally:
         for descriptor in (top, *stack):
             os.close(descriptor)

@@ -37,6 +37,8 @@ _MOST_TROUBLED = 1024
 """Connections with unsent or unanswered data. Judgement."""
 _MOST_TIMES = 64
 """Calls of a group whose times are in the digest. Judgement."""
+_MOST_MODULES = 200
+"""Of a host, whose digests go along, the first ones: 32 bytes each."""
 _MOST_GROUPS = 8
 """Groups of which."""
 
@@ -84,6 +86,7 @@ def _digested(job: JobSnapshot) -> Digested:
         ranks=tuple(ranks),
         hosts=hosts,
         launcher=launcher,
+        modules=tuple(module.bare() for module in job.modules[:_MOST_MODULES]),
         unavailable=(*job.unavailable, *notes),
     )
     digest = Digest(

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
-from hangdoc.capture.read.source_files import Witness
+from hangdoc.capture.read.parsed_files import ParsedFiles
+from hangdoc.capture.read.source_files import NoSourceError, Witness
+from hangdoc.capture.read.whole_modules import MAX_BYTES, MAX_LINES, named
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Journal
+from hangdoc.model.marks import Marks
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.process import Frame
 from hangdoc.model.same_job import HOSTS, Part, fitting
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import MODULES, JobSnapshot, Module, RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
 _DIGEST = "sha256:"
 _SEND = "start every watch with --meet-send-sources"
+_COPY_SECONDS = 1.5
+"""For reading our own copies of what other hosts have run. Judgement."""
 
 
 def withheld(snapshot: JobSnapshot, *, send_sources: bool) -> JobSnapshot:
@@ -35,6 +41,7 @@ def withheld(snapshot: JobSnapshot, *, send_sources: bool) -> JobSnapshot:
     return dataclasses.replace(
         snapshot,
         sources=digests,
+        modules=tuple(module.bare() for module in snapshot.modules),
         ranks=hidden.of(snapshot.ranks),
         hosts=hidden.of(snapshot.hosts),
         launcher=hidden.of(snapshot.launcher),
@@ -60,13 +67,16 @@ def joined(own: Part, others: Sequence[Part], *, read_sources: bool, clocks: boo
     """
     kept, foreign, noted = fitting([own, *others], clocks=clocks)
     own, others = kept[0], kept[1:]
-    texts, missing = _own_texts(own.snapshot, [other.snapshot for other in others]) if read_sources else ({}, ())
+    copies = _Copies(own.snapshot, [other.snapshot for other in others], read_sources)
+    texts = copies.texts()
+    modules, notes_on_modules = copies.modules()
     notes = [
         *noted,
-        *missing,
+        *copies.missing,
+        *notes_on_modules,
         *(Unavailable(HOSTS, f"{odd.part.origin} shows another job: {odd.why}") for odd in foreign),
     ]
-    whole = merge([own.snapshot, *(_with_texts(other.snapshot, texts, notes) for other in others)])
+    whole = merge([own.snapshot, *(_with_texts(other.snapshot, texts, modules, notes) for other in others)])
     return dataclasses.replace(
         whole,
         command=own.snapshot.command,
@@ -99,29 +109,77 @@ def _digest(text: str) -> str:
     return _DIGEST + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _own_texts(
-    own: JobSnapshot, others: Sequence[JobSnapshot]
-) -> tuple[dict[tuple[str, str, int], SourceText], tuple[Unavailable, ...]]:
-    """What this host has of the functions on the other hosts' stacks."""
-    witnesses = [
-        Witness(rank.process.pid, rank.process.started, user_of(rank.process.pid))
-        for rank in own.ranks
-        if rank.process is not None and rank.process.started and rank.process.looks
-    ]
-    # Ranks that sent digests share their stacks.
-    stacks = {id(stack): stack for other in others for rank in other.ranks for stack in sources.stacks_of(rank)}
-    roots = tuple(sorted({root for snapshot in (own, *others) for root in snapshot.library_roots}))
-    found, missing = sources.collect(stacks.values(), witnesses, library_roots=roots) if witnesses else ((), ())
-    return {(text.file, text.function, text.first_line): text for text in (*own.sources, *found)}, missing
+class _Copies:
+    """What this host has of what the other hosts have run, in its own copies of their files."""
+
+    def __init__(self, own: JobSnapshot, others: Sequence[JobSnapshot], read_sources: bool) -> None:
+        self._own, self._others = own, others
+        witnesses = [
+            Witness(rank.process.pid, rank.process.started, user_of(rank.process.pid))
+            for rank in own.ranks
+            if rank.process is not None and rank.process.started and rank.process.looks
+        ]
+        self._reads = read_sources and bool(witnesses)
+        # The marks of our own modules again, so that theirs can be compared with ours.
+        marks = Marks(next((module.marks for module in own.modules), ""))
+        self._files = ParsedFiles(witnesses, marks=marks)
+        self.missing: tuple[Unavailable, ...] = ()
+
+    def texts(self) -> dict[tuple[str, str, int], SourceText]:
+        """The functions on the other hosts' stacks, and what else they have kept a piece of."""
+        if not self._reads:
+            return {}
+        # Ranks that sent digests share their stacks.
+        ranks = (rank for other in self._others for rank in other.ranks)
+        stacks = {id(stack): stack for rank in ranks for stack in sources.stacks_of(rank)}
+        roots = tuple(sorted({root for each in (self._own, *self._others) for root in each.library_roots}))
+        found = sources.Sources(stacks.values(), self._files, roots)
+        on_stacks, self.missing = found.of_users()
+        known = {_place(text): text for text in (*on_stacks, *found.of_libraries(), *self._own.sources)}
+        theirs = [text for other in self._others for text in other.sources if _place(text) not in known]
+        return {_place(text): text for text in (*found.like(theirs, time.monotonic() + _COPY_SECONDS), *known.values())}
+
+    def modules(self) -> tuple[dict[str, Module], tuple[Unavailable, ...]]:
+        """(file → our copy of a module that another host has sent the digest of, why others are missing)."""
+        found = {module.file: module for module in self._own.modules}
+        theirs = dict.fromkeys(m.file for other in self._others for m in other.modules if not m.text)
+        lines = sum(module.text.count("\n") + 1 for module in found.values())
+        size = sum(len(module.text) for module in found.values())
+        until = time.monotonic() + _COPY_SECONDS
+        absent = []
+        for file in theirs if self._reads else ():
+            if file not in found:
+                module = self._whole(file) if time.monotonic() < until else None
+                lines += module.text.count("\n") + 1 if module is not None else 0
+                size += len(module.text) if module is not None else 0
+                if module is None or lines > MAX_LINES or size > MAX_BYTES:
+                    absent.append(file)
+                else:
+                    found[file] = module
+        why = f"{named(absent)}: not on the host that has the report" if absent else ""
+        return found, (Unavailable(MODULES, why, _SEND),) if absent else ()
+
+    def _whole(self, file: str) -> Module | None:
+        try:
+            return self._files.module(file).whole()
+        except NoSourceError:
+            return None
+
+
+def _place(text: SourceText) -> tuple[str, str, int]:
+    return text.file, text.function, text.first_line
 
 
 def _with_texts(
-    snapshot: JobSnapshot, texts: dict[tuple[str, str, int], SourceText], notes: list[Unavailable]
+    snapshot: JobSnapshot,
+    texts: dict[tuple[str, str, int], SourceText],
+    modules: dict[str, Module],
+    notes: list[Unavailable],
 ) -> JobSnapshot:
     """``snapshot`` with our own text for each digest. One that differs from ours stays a digest: merging sees that."""
     found = []
     for text in snapshot.sources:
-        ours = texts.get((text.file, text.function, text.first_line))
+        ours = texts.get(_place(text))
         if not text.text.startswith(_DIGEST):
             found.append(text)
         elif ours is None:
@@ -130,7 +188,14 @@ def _with_texts(
             found.append(ours)
         else:
             found += [text, ours]
-    return dataclasses.replace(snapshot, sources=tuple(found))
+    whole: list[Module] = []
+    for module in snapshot.modules:
+        mine = modules.get(module.file)
+        if module.text:
+            whole.append(module)
+        elif mine is not None:
+            whole += [mine] if mine.digest == module.digest else [module, mine]
+    return dataclasses.replace(snapshot, sources=tuple(found), modules=tuple(whole))
 
 
 class _Withheld:

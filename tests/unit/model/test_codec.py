@@ -22,7 +22,7 @@ from hangdoc.model.codec import dump_snapshot, load_snapshot, snapshot_from_byte
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Frame, Local, OpenFile, Process, ProcessExit, ProcessState, Thread
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, Module, RankSnapshot, SourceText, Unavailable
 
 FRAME = Frame("/home/me/train.py", 61, "train", (Local("step", "519"),))
 SNAPSHOT = JobSnapshot(
@@ -60,6 +60,7 @@ SNAPSHOT = JobSnapshot(
     ),
     hosts=(HostSnapshot("a", (ListeningPort(11, "::", 29500),), (Connection(11, "l", 1, "r", 2, "LISTEN"),), 2),),
     sources=(SourceText("/home/me/train.py", "train", 60, "def train():\n    pass\n"),),
+    modules=(Module("/home/me/train.py", "sha256:0", "x = '…3fa9c1d2'\n", "9c0d", (("ready", "07b2e6f4"),)),),
     unavailable=(Unavailable("stack", "gone", rank=1),),
 )
 
@@ -178,6 +179,12 @@ def test_a_field_of_another_type_is_refused_or_read(name, value):
 def test_foreign_documents_are_named(document, words):
     with pytest.raises(BadSnapshot, match=words):
         snapshot_from_bytes(json.dumps(document).encode())
+
+
+def test_a_snapshot_of_a_version_without_whole_modules_has_none():
+    document = json.loads(gzip.decompress(snapshot_to_bytes(SNAPSHOT)))
+    del document["modules"]
+    assert snapshot_from_bytes(json.dumps(document).encode()) == dataclasses.replace(SNAPSHOT, modules=())
 
 
 def test_unknown_fields_are_ignored():

@@ -19,7 +19,7 @@ from hangdoc.model.merge import merge
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, ProcessState
 from hangdoc.model.same_job import Part, fitting
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, Module, RankSnapshot, SourceText, Unavailable
 from hangdoc.model.store import RendezvousStore
 
 
@@ -142,6 +142,11 @@ HOSTS = st.builds(
 SOURCES = st.builds(
     SourceText, st.sampled_from(["/a.py", "/b.py"]), st.just("f"), st.integers(1, 2), st.sampled_from(["x", "y"])
 )
+MODULES = st.builds(
+    Module,
+    *(st.sampled_from([f"{what}1", f"{what}2"]) for what in ("/file", "sha256:", "")),
+    st.sampled_from(["", "m1", "m2"]),
+)
 SNAPSHOTS = st.builds(
     JobSnapshot,
     TIMES,
@@ -159,6 +164,7 @@ SNAPSHOTS = st.builds(
     log=st.none() | st.builds(LogTail, st.sampled_from(["/l", "/m"]), st.just(())),
     store=st.none() | st.builds(RendezvousStore, st.just("h"), st.integers(1, 2), joined=st.sampled_from([None, (0,)])),
     sources=st.lists(SOURCES, max_size=2).map(tuple),
+    modules=st.lists(MODULES, max_size=2, unique_by=lambda module: module.file).map(tuple),
     library_roots=st.sampled_from([(), ("/x",), ("/y", "/x")]),
     unavailable=st.lists(NOTES, max_size=2).map(tuple),
 )
@@ -209,3 +215,16 @@ def test_a_file_that_differs_between_hosts_is_not_shown() -> None:
     assert whole.sources == (other,)
     assert [(note.what, note.why) for note in whole.unavailable] == [("source", "/a.py is not the same on all hosts")]
     assert merge([whole, job(ours)]).sources == (other,)
+
+
+def test_a_module_that_differs_between_hosts_is_left_out_and_of_equal_ones_one_is_kept() -> None:
+    def job(*modules: Module) -> JobSnapshot:
+        return JobSnapshot(1.0, "attach", modules=modules)
+
+    bare, other = Module("/a.py", "sha256:1"), Module("/a.py", "sha256:2", "y = 2")
+    ours, theirs = Module("/a.py", "sha256:1", "x = 1", "m1"), Module("/a.py", "sha256:1", "x = 1", "m2")
+    assert merge([job(ours), job(bare), job(theirs)]).modules == (theirs,)
+    whole = merge([job(ours), job(other)])
+    assert whole.modules == ()
+    assert [(note.what, note.why) for note in whole.unavailable] == [("modules", "/a.py is not the same on all hosts")]
+    assert merge([whole, job(ours)]).modules == ()

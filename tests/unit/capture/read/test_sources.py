@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture.read import sources
+from hangdoc.capture.read.parsed_files import ParsedFiles
 from hangdoc.capture.read.ran_code import ran_code
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import Witness
@@ -408,12 +409,12 @@ def test_who_asks_a_trainer_for_what_it_does(tmp_path: Path) -> None:
 def test_the_whole_of_a_small_file_of_which_a_function_is_on_a_stack(tmp_path: Path) -> None:
     """A spawned process has no frame of its module, and what would end its wait is on no stack."""
     file = write(tmp_path)
-    found = sources.Sources([(Frame(file, 12, "Trainer.fit"),)], [me()])
+    found = sources.Sources([(Frame(file, 12, "Trainer.fit"),)], ParsedFiles([me()]))
     assert [text.function for text in found.of_users()[0]] == ["fit"]
     assert [(text.function, text.first_line) for text in found.of_whole_files()] == [("<module>", 1)]
     long = tmp_path / "long.py"
     long.write_text("def run():\n    go()\n" + "x = 1\n" * 4000)
-    found = sources.Sources([(Frame(str(long), 2, "run"),)], [me()])
+    found = sources.Sources([(Frame(str(long), 2, "run"),)], ParsedFiles([me()]))
     found.of_users()
     assert found.of_whole_files() == ()
 
@@ -449,7 +450,7 @@ def pure(x):
 
 def test_functions_that_have_run_in_part_are_kept_though_no_stack_has_them(tmp_path: Path) -> None:
     file = write(tmp_path)
-    found = sources.Sources([], [me()])
+    found = sources.Sources([], ParsedFiles([me()]))
     codes = [
         RanCode(file, "path", 5, called=True),
         RanCode(file, "<lambda>", 11, called=True),

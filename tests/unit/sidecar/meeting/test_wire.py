@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import time
 from dataclasses import replace
@@ -15,9 +16,10 @@ from hangdoc.errors import BadSnapshot
 from hangdoc.model.codec import snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Attribute, Journal
+from hangdoc.model.marks import Marks
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Thread
 from hangdoc.model.same_job import Part
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, Module, RankSnapshot, SourceText
 from hangdoc.sidecar.meeting.wire import joined, packed, placed_elsewhere, unpacked
 
 CODE = "def train():\n    key = 1\n    barrier()\n"
@@ -86,6 +88,55 @@ def test_a_file_that_the_lead_has_not_is_named(program: str) -> None:
     whole = joined(Part("a", own), [Part("b", other)], read_sources=True)
     assert whole.sources == ()
     assert any("/elsewhere/train.py" in note.why and "--meet-send-sources" in note.remedy for note in whole.unavailable)
+
+
+def with_module(snapshot: JobSnapshot, file: str, text: str) -> JobSnapshot:
+    """``snapshot`` with the file whole."""
+    module = Module(file, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}", text, "theirs", (("word", "0" * 8),))
+    return replace(snapshot, modules=(module,))
+
+
+def test_of_a_module_only_the_digest_travels(program: str) -> None:
+    shown = with_module(host("b", 1, program), program, CODE)
+    (sent,) = unpacked(packed(shown, send_sources=False), "b", {1}).modules
+    assert sent == Module(program, shown.modules[0].digest)
+    assert unpacked(packed(shown, send_sources=True), "b", {1}).modules == shown.modules
+
+
+def test_the_lead_has_its_own_copy_of_a_module_that_only_another_host_has_run(program: str) -> None:
+    marks = Marks()
+    mine = Module("/job/train.py", "sha256:1", f"x = '…{marks.of('ready/a')}'", marks.name)
+    own = replace(host("a", 0, program, pid=os.getpid()), sources=(), modules=(mine,))
+    rules = Path(program).with_name("rules.py")
+    text = "def rule():\n    return 'ready/a'\n"
+    rules.write_text(text)
+    os.utime(rules, (1, 1))
+    ran = (SourceText(str(rules), "rule", 1, "def rule():\n    return '…'"),)
+    there = replace(with_module(host("b", 1, program), str(rules), text), sources=ran)
+    sent = unpacked(packed(there, send_sources=False), "b", {1})
+    whole = joined(Part("a", own), [Part("b", sent)], read_sources=True)
+    assert [module.file for module in whole.modules] == ["/job/train.py", str(rules)]
+    assert whole.modules[1].text == f"def rule():\n    return '…{marks.of('ready/a')}'\n"
+    assert whole.modules[1].marks == marks.name
+    assert whole.sources == ran
+    assert not [note for note in whole.unavailable if note.what in ("modules", "source")]
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("has", ["another", "none"])
+def test_a_module_that_differs_or_is_missing_is_said(program: str, has: str, read: bool) -> None:
+    own = replace(host("a", 0, program, pid=os.getpid()), sources=())
+    rules = Path(program).with_name("rules.py")
+    if has == "another":
+        rules.write_text("x = 1\n")
+        os.utime(rules, (1, 1))
+    there = with_module(host("b", 1, program), str(rules), "x = 2\n")
+    there = unpacked(packed(replace(there, sources=()), send_sources=False), "b", {1})
+    whole = joined(Part("a", own), [Part("b", there)], read_sources=read)
+    assert whole.modules == ()
+    why = "is not the same on all hosts" if has == "another" else "not on the host that has the report"
+    notes = [note.why for note in whole.unavailable if note.what == "modules"]
+    assert [why in note and str(rules) in note for note in notes] == [True] * read
 
 
 def test_a_host_speaks_only_for_its_own_ranks(program: str) -> None:
