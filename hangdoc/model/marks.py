@@ -12,6 +12,7 @@ import re
 import secrets
 
 from hangdoc.model.masking import mask_text
+from hangdoc.model.snapshot import Module, SourceText
 from hangdoc.model.token_forms import HIDDEN
 
 HIDDEN_BYTES = "..."
@@ -43,3 +44,8 @@ class Marks:
 def unmarked(code: str) -> str:
     """Code as it is shown to people, without the marks: ``"…3fa9c1d2"`` → ``"…"``."""
     return _MARKED.sub(r"\1", code)
+
+
+def shown(module: Module) -> SourceText:
+    """The whole module as a piece of source, without its marks."""
+    return SourceText(module.file, "<module>", 1, unmarked(module.text), module.cell)

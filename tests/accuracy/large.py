@@ -29,6 +29,7 @@ from predicates import Predicate, modules, nearest_guard, predicates_of, record,
 from hangdoc import scenarios
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.model.codec import load_snapshot
+from hangdoc.model.marks import shown
 from hangdoc.model.snapshot import SourceText
 from hangdoc.scenarios import Scenario
 from run import LARGE, expected, job
@@ -226,7 +227,9 @@ def main() -> int:
             print(each, " ".join(f"{rank}:{no}/{yes}" for rank, (no, yes) in values.items()), sep="   ")
     elif options.held:
         program = answer(options.held[0])
-        missing = lacking(program.predicates, dict(modules(program.folder)), load_snapshot(options.held[1]).sources)
+        job = load_snapshot(options.held[1])
+        held = (*job.sources, *map(shown, job.modules))
+        missing = lacking(program.predicates, dict(modules(program.folder)), held)
         for each in missing:
             print(each)
         print(f"{len(missing)} of {len(program.predicates)} predicates are not in the snapshot")

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from hangdoc.capture.read.scrubbing import Marking, scrub
-from hangdoc.model.marks import Marks, unmarked
+from hangdoc.model.marks import Marks, shown, unmarked
+from hangdoc.model.snapshot import Module, SourceText
 
 PROGRAM = """\
 def send(store, rank):
@@ -64,3 +65,8 @@ def test_without_its_marks_code_is_shown_as_ever(text: str) -> None:
 
 def test_texts_that_are_kept_get_no_marks() -> None:
     assert "…" not in scrub('store.set("ready/a", 1)', keep_strings=True, marking=Marking(Marks()))
+
+
+def test_a_whole_module_is_shown_as_a_piece_of_source() -> None:
+    module = Module("/job/train.py", "sha256:0", marked(Marks()), "9c0d")
+    assert shown(module) == SourceText("/job/train.py", "<module>", 1, scrub(PROGRAM))
