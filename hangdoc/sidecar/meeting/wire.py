@@ -140,22 +140,22 @@ class _Copies:
         return {_place(text): text for text in (*found.like(theirs, time.monotonic() + _COPY_SECONDS), *known.values())}
 
     def modules(self) -> tuple[dict[str, Module], tuple[Unavailable, ...]]:
-        """(file → our copy of a module that another host has sent the digest of, why others are missing)."""
+        """(file → our copy of a module that another host has, with marks like those of all our modules; why others are
+        missing)."""
         found = {module.file: module for module in self._own.modules}
-        theirs = dict.fromkeys(m.file for other in self._others for m in other.modules if not m.text)
+        theirs = {module.file: module for other in self._others for module in other.modules}
         lines = sum(module.text.count("\n") + 1 for module in found.values())
         size = sum(len(module.text) for module in found.values())
         until = time.monotonic() + _COPY_SECONDS
         absent = []
-        for file in theirs if self._reads else ():
-            if file not in found:
-                module = self._whole(file) if time.monotonic() < until else None
-                lines += module.text.count("\n") + 1 if module is not None else 0
-                size += len(module.text) if module is not None else 0
-                if module is None or lines > MAX_LINES or size > MAX_BYTES:
-                    absent.append(file)
-                else:
-                    found[file] = module
+        for file in [each for each in theirs if each not in found] if self._reads else []:
+            copy = self._whole(file) if time.monotonic() < until else None
+            lines += copy.text.count("\n") + 1 if copy is not None else 0
+            size += len(copy.text) if copy is not None else 0
+            if copy is not None and lines <= MAX_LINES and size <= MAX_BYTES:
+                found[file] = copy
+            elif not theirs[file].text:
+                absent.append(file)
         why = f"{named(absent)}: not on the host that has the report" if absent else ""
         return found, (Unavailable(MODULES, why, _SEND),) if absent else ()
 
@@ -191,9 +191,9 @@ def _with_texts(
     whole: list[Module] = []
     for module in snapshot.modules:
         mine = modules.get(module.file)
-        if module.text:
-            whole.append(module)
-        elif mine is not None:
+        if mine is None:
+            whole += [module] if module.text else []
+        else:
             whole += [mine] if mine.digest == module.digest else [module, mine]
     return dataclasses.replace(snapshot, sources=tuple(found), modules=tuple(whole))
 

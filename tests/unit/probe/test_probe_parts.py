@@ -344,3 +344,29 @@ def test_what_an_exception_was_raised_from_is_told_with_how(details: types.Modul
         ("KeyError", "'label'", True),
     ]
     assert all(place[0][2] == "fail" for _, _, place, _ in found)
+
+
+def test_modules_are_named_by_file_and_none_of_them_is_asked(
+    details: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    def module(name: str, **names: object) -> types.ModuleType:
+        made = types.ModuleType(name)
+        made.__dict__.update(names)
+        monkeypatch.setitem(sys.modules, name, made)
+        return made
+
+    mine = module("mine", __file__="/job/mine.py")
+    mine.__class__ = Lazy
+    module("theirs", __file__=f"{TORCH}/theirs.py")
+    module("compiled", __file__="/job/compiled.so")
+    module("odd", __file__=3)
+    module("none")
+    monkeypatch.setitem(sys.modules, "no_module", None)
+    monkeypatch.setattr(details, "library_roots", lambda: ["/opt/site-packages", *sys.path])
+    assert details._modules() == ["/job/mine.py"]
+    monkeypatch.setattr(details, "MOST_MODULES", 0)
+    assert details._modules() == []

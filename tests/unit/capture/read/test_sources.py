@@ -144,6 +144,7 @@ def test_written_by_the_job(tmp_path: Path, edit: str, again: bool, expected: bo
         job.kill()
     if not compiled.layouts:
         pytest.skip("the memory of this interpreter cannot be read")
+    assert str(file) in compiled.files
     assert [text.function for text in texts] == (["kept"] if expected else [])
     assert bool(missing) != expected
 

@@ -122,6 +122,18 @@ def test_the_lead_has_its_own_copy_of_a_module_that_only_another_host_has_run(pr
     assert not [note for note in whole.unavailable if note.what in ("modules", "source")]
 
 
+def test_what_another_host_sends_is_replaced_by_the_same_file_with_our_marks(program: str) -> None:
+    marks = Marks()
+    mine = Module("/job/train.py", "sha256:1", f"x = '…{marks.of('ready/a')}'", marks.name)
+    own = replace(host("a", 0, program, pid=os.getpid()), sources=(), modules=(mine,))
+    gone = Module("/gone/rules.py", "sha256:2", "y = '…00000000'", "theirs")
+    there = replace(
+        host("b", 1, program), sources=(), modules=(replace(mine, text="x = '…00000001'", marks="theirs"), gone)
+    )
+    there = unpacked(packed(there, send_sources=True), "b", {1})
+    assert joined(Part("a", own), [Part("b", there)], read_sources=True).modules == (gone, mine)
+
+
 @pytest.mark.parametrize("read", [True, False])
 @pytest.mark.parametrize("has", ["another", "none"])
 def test_a_module_that_differs_or_is_missing_is_said(program: str, has: str, read: bool) -> None:
