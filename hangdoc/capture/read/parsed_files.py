@@ -29,6 +29,7 @@ class ParsedFiles:
         self._marks = marks
         self._typed_in: Mapping[str, TypedIn] = {}
         self._modules: dict[str, SourcePieces | NoSourceError] = {}
+        self._kinds: dict[str, Kind | None] = {}
 
     def learn(self, witnesses: Sequence[Witness], typed_in: Mapping[str, TypedIn]) -> None:
         """Read with witnesses who know more, and with code that no file holds (by the name that stacks give it): what
@@ -67,5 +68,7 @@ class ParsedFiles:
         return file in self._modules
 
     def kind_of(self, path: str) -> Kind | None:
-        """What lies at that path, for the job's processes."""
-        return kind_of(path, self._witnesses)
+        """What lies at that path, for the job's processes; looked at once."""
+        if path not in self._kinds:
+            self._kinds[path] = kind_of(path, self._witnesses)
+        return self._kinds[path]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hangdoc.capture.read.imports import Imports
 from hangdoc.capture.read.parsed_files import ParsedFiles
@@ -27,7 +27,7 @@ def whole_modules(
 
     No further file is read after ``until`` (monotonic). What is missing of ``users`` is not said again.
     """
-    keeping = _Keeping(files, until)
+    keeping = Keeping(files, until)
     imports = Imports(loaded, users, files.kind_of)
     queue: dict[str, None] = {}
     for more, on_disk in ((users, False), (loaded, True)):
@@ -42,14 +42,16 @@ def whole_modules(
     return tuple(keeping.modules.values()), tuple(keeping.notes(users))
 
 
-class _Keeping:
-    """Takes modules while there is room and time."""
+class Keeping:
+    """Takes modules while there is room and time (``until``, monotonic)."""
 
-    def __init__(self, files: ParsedFiles, until: float) -> None:
-        self.modules: dict[str, Module] = {}
+    def __init__(self, files: ParsedFiles, until: float, kept: Iterable[Module] = ()) -> None:
+        """``kept``: those that take up room already."""
+        self.modules = {module.file: module for module in kept}
         self._files = files
         self._until = until
-        self._lines, self._bytes = MAX_LINES, MAX_BYTES
+        self._lines = MAX_LINES - sum(_lines_of(module.text) for module in self.modules.values())
+        self._bytes = MAX_BYTES - sum(_bytes_of(module.text) for module in self.modules.values())
         self._misfits: dict[str, None] = {}
         self._late: dict[str, None] = {}
         self._failed: dict[str, NoSourceError] = {}
@@ -82,7 +84,7 @@ class _Keeping:
         found = self._files.module(file, text).whole()
         if self._fits(found.text):
             self._lines -= _lines_of(found.text)
-            self._bytes -= len(found.text.encode("utf-8", "replace"))
+            self._bytes -= _bytes_of(found.text)
             self.modules[file] = found
         else:
             self._misfits[file] = None
@@ -107,6 +109,10 @@ class _Keeping:
 
 def _lines_of(text: str) -> int:
     return text.count("\n") + 1
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def named(files: Sequence[str]) -> str:

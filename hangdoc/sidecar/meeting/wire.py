@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
 from hangdoc.capture.read.parsed_files import ParsedFiles
-from hangdoc.capture.read.source_files import NoSourceError, Witness
-from hangdoc.capture.read.whole_modules import MAX_BYTES, MAX_LINES, named
+from hangdoc.capture.read.source_files import Witness
+from hangdoc.capture.read.whole_modules import Keeping, named
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
@@ -142,28 +142,11 @@ class _Copies:
     def modules(self) -> tuple[dict[str, Module], tuple[Unavailable, ...]]:
         """(file → our copy of a module that another host has, with marks like those of all our modules; why others are
         missing)."""
-        found = {module.file: module for module in self._own.modules}
+        keeping = Keeping(self._files, time.monotonic() + _COPY_SECONDS, self._own.modules)
         theirs = {module.file: module for other in self._others for module in other.modules}
-        lines = sum(module.text.count("\n") + 1 for module in found.values())
-        size = sum(len(module.text) for module in found.values())
-        until = time.monotonic() + _COPY_SECONDS
-        absent = []
-        for file in [each for each in theirs if each not in found] if self._reads else []:
-            copy = self._whole(file) if time.monotonic() < until else None
-            lines += copy.text.count("\n") + 1 if copy is not None else 0
-            size += len(copy.text) if copy is not None else 0
-            if copy is not None and lines <= MAX_LINES and size <= MAX_BYTES:
-                found[file] = copy
-            elif not theirs[file].text:
-                absent.append(file)
+        absent = [file for file, module in theirs.items() if self._reads and not keeping.take(file) and not module.text]
         why = f"{named(absent)}: not on the host that has the report" if absent else ""
-        return found, (Unavailable(MODULES, why, _SEND),) if absent else ()
-
-    def _whole(self, file: str) -> Module | None:
-        try:
-            return self._files.module(file).whole()
-        except NoSourceError:
-            return None
+        return keeping.modules, (Unavailable(MODULES, why, _SEND),) if absent else ()
 
 
 def _place(text: SourceText) -> tuple[str, str, int]:
