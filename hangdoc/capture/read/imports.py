@@ -6,6 +6,7 @@ file that imports it, from those above it, and from the folders of the programs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -14,6 +15,8 @@ from hangdoc.capture.read.source_pieces import MAX_UP, SourcePieces, imported_na
 
 _MOST_LOOKS = 2000
 """At places on disk, most of which are none: a name of a library is looked for in each root. Judgement."""
+_MOST_NAMES = 2000
+"""That one file imports."""
 _MODULE, _PACKAGE = ".py", "__init__.py"
 
 
@@ -33,11 +36,11 @@ class Imports:
     def of(self, module: SourcePieces, *, on_disk: bool) -> Iterator[str]:
         """The files that this one imports; ``on_disk``: also those that no rank names."""
         path = PurePosixPath(module.file)
-        for node in module.imports:
-            level, names = imported_names(node)
-            roots = [*path.parents][level - 1 : level] if level else dict.fromkeys((*_roots_of(path), *self._roots))
-            for parts in (name.split(".") if name else [] for name in names):
-                yield from self._found(list(roots), parts, on_disk)
+        above = [*path.parents]
+        anywhere = list(dict.fromkeys((*_roots_of(path), *self._roots)))
+        imported = ((level, name) for level, names in map(imported_names, module.imports) for name in names)
+        for level, name in itertools.islice(imported, _MOST_NAMES):
+            yield from self._found(above[level - 1 : level] if level else anywhere, name.split("."), on_disk)
 
     def _found(self, roots: Sequence[PurePosixPath], parts: Sequence[str], on_disk: bool) -> list[str]:
         """What the name leads to in the first root that has it. What a rank has loaded goes before what only lies
@@ -50,9 +53,9 @@ class Imports:
 
     def _led_to(self, root: PurePosixPath, parts: Sequence[str], on_disk: bool) -> list[str]:
         """What `import a.b` runs below a root: the packages on the way and the module; [] if there is no such `a`.
-        Without a name: what `from . import` runs."""
+        Of '' that is what `from . import` runs."""
         place, found = root, []
-        for part in parts or [""]:
+        for part in parts:
             place /= part
             package, module = str(place / _PACKAGE), str(place) + _MODULE
             if self._kind(str(place), on_disk) is Kind.FOLDER and self._kind(package, on_disk) is Kind.FILE:

@@ -35,7 +35,9 @@ class ParsedFiles:
         """Read with witnesses who know more, and with code that no file holds (by the name that stacks give it): what
         could not be read before is tried again."""
         self._witnesses, self._typed_in = witnesses, typed_in
-        self._modules = {f: found for f, found in self._modules.items() if not isinstance(found, NoSourceError)}
+        # A thread that reads ahead may be about to add one.
+        known = list(self._modules.items())
+        self._modules = {file: found for file, found in known if not isinstance(found, NoSourceError)}
 
     @property
     def elsewhere(self) -> bool:
