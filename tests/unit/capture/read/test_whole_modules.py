@@ -171,13 +171,13 @@ def test_a_file_that_changed_since_the_start_is_not_what_runs(program: Path) -> 
 
 
 def test_a_name_that_leads_nowhere_is_looked_for_in_few_places(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (program / "train.py").write_text(f"import {', '.join(f'nothing{n}.at.all' for n in range(100_000))}\n")
+    (program / "train.py").write_text(f"import {', '.join(f'nothing{n}.at.all' for n in range(10_000))}\n")
     looked = []
     monkeypatch.setattr(ParsedFiles, "kind_of", lambda self, path: looked.append(path))
     began = time.process_time()
     kept(program, "train.py")
     assert len(looked) == 2000
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 10
 
 
 def test_marks_are_equal_in_all_files_of_one_capture(program: Path) -> None:
