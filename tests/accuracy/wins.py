@@ -22,6 +22,7 @@ import functools
 import json
 import math
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -263,7 +264,10 @@ def main() -> int:
     print(table(wins, past, options.top))
     figures = totals(wins)
     sample = f", drawn by chance from {all_programs}" if programs < all_programs else ""
-    print(f"\n{programs} programs in {len(cases)} cases{sample}; {time.monotonic() - began:.0f} s")
+    used = sum(os.times()[:4])  # of its children as well
+    print(
+        f"\n{programs} programs in {len(cases)} cases{sample}; {time.monotonic() - began:.0f} s, {used:.0f} of CPU time"
+    )
     print("\n".join(f"{name:45s} {figure}" for name, figure in figures.items()))
     if options.json:
         options.json.write_text(json.dumps(document(wins, figures, programs, cases, past), indent=1) + "\n")
