@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from left_out import BREAKS, Trial, occurs
 from mechanisms import Mechanism, all_mechanisms, functions, nothing, rows
 from origins import ROOT, Origin, Shown, origins, origins_of, programs, sets_of_commits, telling_lines
-from wins import counted, counts, drawn, effect, say, table, totals
+from wins import as_json, counted, counts, drawn, effect, say, table, totals
 
 from hangdoc import api
 
@@ -339,6 +339,7 @@ def test_variants_of_a_program_count_once():
         1,
         1,
     )
+    assert json.loads(json.dumps(as_json(first, past)))["lost"] == ["told"]
     assert table([first, second], past).split("\n")[1].split()[:5] == ["blame.one:first", "9", "1970-01-01", "2", "1"]
 
 
