@@ -58,6 +58,10 @@ LOG = textwrap.dedent(
     +[fills_store]
     +[[wait]]
     +pattern = 'c10d::Reducer::'
+    @@ -20,2 +25,2 @@
+    -file = "trainer/call.py"
+    +file = "trainer/loop.py"
+     function = ["fit"]
     """
 ).split("\n")
 
@@ -74,7 +78,9 @@ def test_what_is_renamed_or_moved_keeps_its_first_commit():
     assert past.now == {"hangdoc/diagnosis/one.py": "hangdoc/diagnosis/blame/two.py"}
 
 
-@pytest.mark.parametrize("thing", ["pdb.py:set_trace", "pdb.py:interaction", "[fills_store]", "c10d::Reducer::"])
+@pytest.mark.parametrize(
+    "thing", ["pdb.py:set_trace", "pdb.py:interaction", "trainer/loop.py:fit", "[fills_store]", "c10d::Reducer::"]
+)
 def test_rows_of_a_table_are_known_by_what_they_look_for(thing):
     assert read_history(LOG).of("hangdoc/diagnosis/frames/landmarks.toml", thing) == 2
 
