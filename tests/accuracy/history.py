@@ -98,7 +98,7 @@ def read_history(log: Iterable[str]) -> History:
 def _take(found: History, lines: list[str]) -> None:
     """One commit's changes into ``found``."""
     place = len(found.commits) - 1
-    path, in_hunk, named = "", False, ""
+    path, in_hunk, named, fresh = "", False, "", False
     came: list[tuple[str, str]] = []
     went: defaultdict[str, list[str]] = defaultdict(list)
     for line in lines:
@@ -108,9 +108,9 @@ def _take(found: History, lines: list[str]) -> None:
             in_hunk = True
         elif in_hunk:
             file = _FILE.match(line[1:])
-            named = file[1] if file else named
+            named, fresh = (file[1], line.startswith("+")) if file else (named, fresh)
             for thing in things(line[1:], path, named):
-                if line.startswith("+"):
+                if line.startswith("+") or (line.startswith(" ") and fresh and ":" in thing):  # its file was corrected
                     came.append((path, thing))
                 elif line.startswith("-"):
                     went[thing].append(path)

@@ -22,6 +22,7 @@ import functools
 import json
 import math
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -263,36 +264,29 @@ def main() -> int:
     print(table(wins, past, options.top))
     figures = totals(wins)
     sample = f", drawn by chance from {all_programs}" if programs < all_programs else ""
-    print(f"\n{programs} programs in {len(cases)} cases{sample}; {time.monotonic() - began:.0f} s")
+    used = sum(os.times()[:4])  # of its children as well
+    print(
+        f"\n{programs} programs in {len(cases)} cases{sample}; {time.monotonic() - began:.0f} s, {used:.0f} of CPU time"
+    )
     print("\n".join(f"{name:45s} {figure}" for name, figure in figures.items()))
     if options.json:
-        options.json.write_text(json.dumps(document(wins, figures, programs, cases, past), indent=1) + "\n")
+        whole = {"commit": past.commits[-1].hash, "cases": len(cases), "programs": programs, "drawn from": all_programs}
+        whole |= {"totals": figures, "mechanisms": [as_json(each, past) for each in wins]}
+        options.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def document(
-    wins: Sequence[Wins], figures: Mapping[str, Any], programs: int, cases: Sequence[str], past: History
-) -> dict[str, Any]:
-    """The same for machines."""
+def as_json(win: Wins, past: History) -> dict[str, Any]:
+    """One mechanism for machines."""
+    sets = ("answered", "lost", "culprits", "counting", "changed", "gained", "breaks")
     return {
-        "commit": past.commits[-1].hash,
-        "programs": programs,
-        "cases": len(cases),
-        "totals": dict(figures),
-        "mechanisms": [
-            {
-                "mechanism": each.mechanism.key,
-                "size": each.mechanism.size,
-                "first": _day(each.first, past),
-                "commit": past.commits[each.first].hash if each.first is not None else None,
-                **{
-                    name: sorted(getattr(each, name))
-                    for name in ("answered", "lost", "culprits", "counting", "changed", "gained", "breaks")
-                },
-                "cases": each.cases,
-            }
-            for each in wins
-        ],
+        "mechanism": win.mechanism.key,
+        "size": win.mechanism.size,
+        "first": _day(win.first, past),
+        "commit": past.commits[win.first].hash if win.first is not None else None,
+        "came with": sorted(win.own),
+        **{each: sorted(getattr(win, each)) for each in sets},
+        "cases": win.cases,
     }
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from left_out import BREAKS, Trial, occurs
 from mechanisms import Mechanism, all_mechanisms, functions, nothing, rows
 from origins import ROOT, Origin, Shown, origins, origins_of, programs, sets_of_commits, telling_lines
-from wins import counted, counts, drawn, effect, say, table, totals
+from wins import as_json, counted, counts, drawn, effect, say, table, totals
 
 from hangdoc import api
 
@@ -58,6 +58,10 @@ LOG = textwrap.dedent(
     +[fills_store]
     +[[wait]]
     +pattern = 'c10d::Reducer::'
+    @@ -20,2 +25,2 @@
+    -file = "trainer/call.py"
+    +file = "trainer/loop.py"
+     function = ["fit"]
     """
 ).split("\n")
 
@@ -74,7 +78,9 @@ def test_what_is_renamed_or_moved_keeps_its_first_commit():
     assert past.now == {"hangdoc/diagnosis/one.py": "hangdoc/diagnosis/blame/two.py"}
 
 
-@pytest.mark.parametrize("thing", ["pdb.py:set_trace", "pdb.py:interaction", "[fills_store]", "c10d::Reducer::"])
+@pytest.mark.parametrize(
+    "thing", ["pdb.py:set_trace", "pdb.py:interaction", "trainer/loop.py:fit", "[fills_store]", "c10d::Reducer::"]
+)
 def test_rows_of_a_table_are_known_by_what_they_look_for(thing):
     assert read_history(LOG).of("hangdoc/diagnosis/frames/landmarks.toml", thing) == 2
 
@@ -339,6 +345,7 @@ def test_variants_of_a_program_count_once():
         1,
         1,
     )
+    assert json.loads(json.dumps(as_json(first, past)))["lost"] == ["told"]
     assert table([first, second], past).split("\n")[1].split()[:5] == ["blame.one:first", "9", "1970-01-01", "2", "1"]
 
 
