@@ -15,8 +15,9 @@ example ``tests/data/HD101``:
     places, "train.py:34", each of which is right as the first answer (any line of the statement); ``text``: its source;
     and perhaps ``also``: places that may be told as a part of the chain.
   - ``reviewed``: true beside every ``condition``. A row without it has not been reviewed, and its condition is unknown.
-  - ``origin``: where its program comes from: "scenario", "practice" (written beside hangdoc), "held-out 7" (a set of
-    strangers' programs).
+  - ``origin``: where its program comes from, as ``tests/accuracy/origins.py`` derives it from the history:
+    "scenario", "practice" (written beside hangdoc), "held-out 7" (a set of strangers' programs; "held-out 6/7": of one
+    of these, which came in one commit), "dumps", "logs", "unknown".
 
 - ``pins.json`` and ``NAME.txt``, the *pins*: all other facts of the diagnosis document of each case, and the whole
   report of some as a terminal shows it. They hold what the code says now, right or not, so that a change of the code
@@ -54,7 +55,7 @@ COMPARED = ("outcome", "cause", "culprits", "lines")
 """What of an expectation the diagnosis is compared with."""
 FORMS = ("predicate", "value")
 _PLACE = re.compile(r"[^/\s:]+:[1-9]\d*")
-_ORIGIN = re.compile(r"scenario|practice|held-out [1-9]\d*")
+_ORIGIN = re.compile(r"scenario|practice|held-out [1-9]\d*(/[1-9]\d*)*|dumps|logs|unknown")
 TEXTS = 120
 """The most cases that have their whole report pinned."""
 WIDTH = 100
