@@ -71,6 +71,8 @@ class Result:
     seconds: float
     ended: bool = False
     """It ended by itself. A hang that does so without a report says nothing of the watch, and is not counted."""
+    whose: str = ""
+    """Of which set: '' of our own, else a word before those of the row."""
 
     @property
     def alarm(self) -> Told | None:
@@ -115,7 +117,7 @@ def of_folder(folder: Path) -> list[Scenario]:
     return found
 
 
-def look(scenario: Scenario, options: Sequence[str], limit: float, keep: Path | None = None) -> Result:
+def look(scenario: Scenario, options: Sequence[str], limit: float, keep: Path | None = None, whose: str = "") -> Result:
     """Run it under watch until it ends, or for ``limit`` seconds; print a row for each report."""
     with tempfile.TemporaryDirectory(prefix="detection-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -133,7 +135,7 @@ def look(scenario: Scenario, options: Sequence[str], limit: float, keep: Path | 
                 time.sleep(_LOOK_SECONDS)
             ended = process.poll() is not None
         told += _news(folder / "run", start, told)
-        result = Result(scenario.name, scenario.outcome == "hang", tuple(told), time.time() - start, ended)
+        result = Result(scenario.name, scenario.outcome == "hang", tuple(told), time.time() - start, ended, whose)
         if keep is not None and not result.right:
             shutil.copytree(folder, keep / scenario.name, dirs_exist_ok=True, ignore_dangling_symlinks=True)
     head = f"{'ok' if result.right else 'NO' if result.counts else '· '} {result.name:26s}"
@@ -164,18 +166,19 @@ def _news(run_directory: Path, start: float, told: Sequence[Told]) -> list[Told]
 
 
 def table(results: Sequence[Result]) -> str:
-    """The counts in Markdown: a row of the hangs and one of the healthy jobs."""
-    head = ["", "jobs", "told as slow", "told a hang", "false alarms", "false calm",
+    """The counts in Markdown: for each set a row of the hangs and one of the healthy jobs."""
+    head = ["", "jobs", "told as slow", "told a hang or crash", "false alarms", "false calm",
             "s from the last progress to the report: median", "90 %", "longest", "threshold, s"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |".replace("|  |", "| |"), "|---" * len(head) + "|"]
-    for hangs, what in ((True, "hangs"), (False, "healthy jobs")):
-        some = [each for each in results if each.hangs == hangs and each.counts]
+    for hangs, whose in dict.fromkeys((each.hangs, each.whose) for each in sorted(results, key=lambda r: not r.hangs)):
+        some = [each for each in results if (each.hangs, each.whose) == (hangs, whose) and each.counts]
         alarms = [each.alarm for each in some if each.alarm is not None]
         wrong = sum(not each.right for each in some)
         slow = sum(any(told.outcome == "slow" for told in each.told) for each in some)
-        after = sorted(told.after for told in alarms)
         patience = sorted({round(told.patience) for each in some for told in each.told})
-        cells = [what, len(some), slow, len(alarms), "" if hangs else wrong, wrong if hangs else "", *_spread(after),
+        what = f"{whose} {'hangs' if hangs else 'healthy jobs'}".strip()
+        cells = [what, len(some), slow, len(alarms), "" if hangs else wrong, wrong if hangs else "",
+                 *_spread(sorted(told.after for told in alarms if hangs)),
                  " to ".join(map(str, dict.fromkeys((*patience[:1], *patience[-1:]))))]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
@@ -208,12 +211,13 @@ def main() -> int:
         *drawn([program for program in known if program.outcome == "hang"], options.hangs),
         *drawn([program for program in known if program.outcome == "healthy"], options.healthy),
         *awkward(),
-        *(of_folder(options.folder) if options.folder else ()),
     ]
-    chosen = [program for program in chosen if options.only is None or program.name in options.only]
+    runs = [(program, "") for program in chosen]
+    runs += [(program, "others'") for program in (of_folder(options.folder) if options.folder else ())]
+    runs = [each for each in runs if options.only is None or each[0].name in options.only]
+    words = shlex.split(options.watch)
     with ThreadPoolExecutor(options.jobs) as pool:
-        words = shlex.split(options.watch)
-        results = list(pool.map(lambda each: look(each, words, options.limit, options.keep), chosen))
+        results = list(pool.map(lambda each: look(each[0], words, options.limit, options.keep, each[1]), runs))
     text = table(results)
     print(f"\n{text}")
     if options.guide:

@@ -43,10 +43,12 @@ def test_false_calm_and_false_alarms_stand_beside_the_times():
         Result("d", True, (), 5.0, True),
         Result("e", False, (), 60.0, True),
         Result("f", False, (told("slow"), told("hang", 62.0)), 60.0, True),
+        Result("g", True, (told("hang"),), 60.0, True, "others'"),
     ]
     assert detection.table(results).splitlines()[2:] == [
         "| hangs | 5 | 2 | 4 |  | 2 | 36 | 602 | 602 | 30 to 90 |",
-        "| healthy jobs | 2 | 1 | 1 | 1 |  | 62 | 62 | 62 | 30 |",
+        "| others' hangs | 1 | 0 | 1 |  | 0 | 31 | 31 | 31 | 30 |",
+        "| healthy jobs | 2 | 1 | 1 | 1 |  |  |  |  | 30 |",
     ]
 
 
