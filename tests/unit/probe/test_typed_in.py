@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import hangdoc
+from hangdoc.capture.read.parsed_files import ParsedFiles
 from hangdoc.capture.read.probe_answers import TypedIn, details
 from hangdoc.capture.read.sources import Sources
 from hangdoc.model.process import Frame
@@ -102,6 +104,11 @@ def test_the_capture_believes_only_rows_of_text() -> None:
 def test_a_cell_is_source_like_any_other() -> None:
     file = "/tmp/ipykernel_7/12.py"
     stack = (Frame(file, 4, "evaluate"),)
-    (text,), missing = Sources([stack], [], typed_in={file: TypedIn(file, 3, CELL)}).of_users()
+    files = ParsedFiles([])
+    files.learn([], {file: TypedIn(file, 3, CELL)})
+    found = Sources([stack], files)
+    (text,), missing = found.of_users()
+    (module,), _ = found.of_modules((), time.monotonic() + 60)
+    assert (module.file, module.cell, module.text.split("\n")[0]) == (file, 3, text.text.split("\n")[0])
     assert (text.function, text.first_line, text.cell, missing) == ("evaluate", 1, 3, ())
     assert text.lines()[2] == "    if rank == 1:"
