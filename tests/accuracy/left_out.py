@@ -12,12 +12,14 @@ import builtins
 import gc
 import gzip
 import importlib
+import inspect
 import itertools
 import json
 import os
 import re
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +38,7 @@ from hangdoc.model.tables import table
 BREAKS = "breaks"
 """What a diagnosis comes to that raises, or takes too long, without a mechanism."""
 _SECONDS = 60
-"""That a diagnosis without a mechanism may take; a hundred times what one takes."""
+"""Of CPU time that a diagnosis without a mechanism may take; hundreds of times what one takes."""
 _HOOK = "_hangdoc_wins_"
 _MISSING = object()
 
@@ -87,12 +89,13 @@ class Trials:
         parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         given = parameters.index(mechanism.nothing) if mechanism.nothing in parameters else None
         empty = None if given is not None else eval(f"lambda: {mechanism.nothing}")
+        default = inspect.signature(original).parameters[mechanism.nothing].default if given is not None else None
 
         def nothing(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
             if empty is not None:
                 return empty()
             assert given is not None
-            return args[given] if given < len(args) else named[mechanism.nothing]
+            return args[given] if given < len(args) else named.get(mechanism.nothing, default)
 
         def asked(*args: Any, **named: Any) -> Any:
             if self._left_out == key:
@@ -126,7 +129,7 @@ class Trials:
         child = os.fork()
         if child == 0:
             os.close(reads)
-            signal.alarm(_SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, _SECONDS)
             self._child, self._left_out, self._forks = writes, key, False
             return True
         os.close(writes)
@@ -137,10 +140,12 @@ class Trials:
         return False
 
     def _end(self, told: dict[str, Any] | str) -> None:
-        """Of a child: tell, and end."""
-        assert self._child is not None
-        os.write(self._child, json.dumps(told).encode())
-        os._exit(0)
+        """Of a child: tell, and end, whether anybody listens or not."""
+        try:
+            assert self._child is not None
+            os.write(self._child, json.dumps(told).encode())
+        finally:
+            os._exit(0)
 
     def try_case(self, job: JobSnapshot, say: Callable[[Diagnosis], dict[str, Any]]) -> Trial:
         """Diagnose in a process that was forked for this one case, and without each mechanism that answers. ``say``:
@@ -163,6 +168,24 @@ class Trials:
                 _forget()
                 self._end(_told(job, say))
         return self._trial
+
+
+def apart(do: Callable[[], Any]) -> tuple[int, int]:
+    """Do it in a forked process: (what to read its answer from, as JSON; its pid). A process that fails says nothing,
+    but why on its standard error."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writes)
+        return reads, child
+    try:
+        os.close(reads)
+        with os.fdopen(writes, "w", encoding="utf-8") as pipe:
+            json.dump(do(), pipe)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _told(job: JobSnapshot, say: Callable[[Diagnosis], dict[str, Any]]) -> dict[str, Any] | str:

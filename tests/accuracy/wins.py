@@ -21,9 +21,9 @@ import argparse
 import functools
 import json
 import math
-import multiprocessing
 import os
 import random
+import selectors
 import sys
 import time
 from collections import defaultdict
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cases import case, expectation, names, row
 from history import History
-from left_out import BREAKS, Trial, Trials
+from left_out import BREAKS, Trial, Trials, apart
 from mechanisms import Mechanism, all_mechanisms
 from origins import ROOT, Origin, origins_of
 from saved import RIGHT, judge
@@ -193,37 +193,44 @@ def _day(place: int | None, past: History) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(past.commits[place].time)) if place is not None else "-"
 
 
-_TRIALS: list[Trials] = []
-_ROWS: dict[str, dict[str, Any]] = {}
-
-
-def _try(name: str) -> tuple[str, Trial | None]:
-    job = api.load(case(name))
-    try:
-        return name, _TRIALS[0].try_case(job, functools.partial(say, name, _ROWS[name], job))
-    except Exception as error:
-        print(f"{name} was not tried: {error}", file=sys.stderr, flush=True)
-        return name, None
-
-
 def tried(
     mechanisms: Sequence[Mechanism], cases: Sequence[str], jobs: int = 1, seconds: float = math.inf
 ) -> dict[str, Trial]:
-    """Case → what it says, whole and without each mechanism; of the first ones, where the time is up. The mechanisms
-    stay hooked in this process."""
+    """Case → what it says, whole and without each mechanism; of the first ones, where the time is up. A case whose
+    process ends otherwise is told on standard error. The mechanisms stay hooked in this process."""
     until = time.monotonic() + seconds
-    _TRIALS[:] = [Trials(mechanisms)]
-    _ROWS.update((name, row(name)) for name in cases)
-    found = {}
-    # A process a case: what the diagnosis remembers of one would hide who answers in the next.
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for count, (name, trial) in enumerate(pool.imap_unordered(_try, cases, chunksize=1), 1):
-            if trial is not None:
-                found[name] = trial
-            if count % 50 == 0:
-                print(f"{count} of {len(cases)} cases", file=sys.stderr, flush=True)
-            if time.monotonic() > until:
-                break
+    trials, rows = Trials(mechanisms), {name: row(name) for name in cases}
+
+    def one(name: str) -> list[Any]:
+        job = api.load(case(name))
+        trial = trials.try_case(job, functools.partial(say, name, rows[name], job))
+        return [trial.whole, trial.without]
+
+    found: dict[str, Trial] = {}
+    waiting, running = list(reversed(cases)), 0
+    with selectors.DefaultSelector() as pipes:
+        while running or (waiting and time.monotonic() < until):
+            # A process a case: what the diagnosis remembers of one would hide who answers in the next.
+            while waiting and running < jobs and time.monotonic() < until:
+                name = waiting.pop()
+                pipe, child = apart(functools.partial(one, name))
+                pipes.register(pipe, selectors.EVENT_READ, (name, child, bytearray()))
+                running += 1
+            for key, _ in pipes.select():
+                name, child, answer = key.data
+                if part := os.read(key.fd, 1 << 16):
+                    answer.extend(part)
+                    continue
+                pipes.unregister(key.fd)
+                os.close(key.fd)
+                os.waitpid(child, 0)
+                running -= 1
+                if answer:
+                    found[name] = Trial(*json.loads(answer))
+                else:
+                    print(f"{name} was not tried", file=sys.stderr, flush=True)
+                if len(found) % 50 == 0:
+                    print(f"{len(found)} of {len(cases)} cases", file=sys.stderr, flush=True)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from cases import case, names, row
 from history import History, read_history
 from hypothesis import given
 from hypothesis import strategies as st
-from left_out import BREAKS, Trial, occurs
+from left_out import BREAKS, Trial, apart, occurs
 from mechanisms import Mechanism, all_mechanisms, functions, nothing, rows
 from origins import ROOT, Origin, Shown, origins, origins_of, programs, sets_of_commits, telling_lines
 from wins import as_json, counted, counts, drawn, effect, say, table, totals
@@ -369,6 +370,16 @@ trials = tried([each for each in all_mechanisms(ROOT) if each.module in wanted],
 print(json.dumps({name: [trial.whole, {key: effect(trial.whole, one) for key, one in trial.without.items()}]
                   for name, trial in trials.items()}))
 """
+
+
+@pytest.mark.parametrize(
+    ("does", "said"), [(lambda: ["all", {"b": None}], b'["all", {"b": null}]'), (lambda: 1 / 0, b"")]
+)
+def test_a_process_that_fails_says_nothing(does, said):
+    pipe, child = apart(does)
+    with os.fdopen(pipe, "rb") as answer:
+        assert answer.read() == said
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_three_cases_without_what_decides_them():
