@@ -111,6 +111,8 @@ def _grade(expected: bool, said: str, right: bool, part: bool = False) -> Grade:
 
 def _culprits(expected: list[int], document: Mapping[str, Any]) -> Grade:
     culprits, others = document["culprits"], document["alternatives"] if document["confidence"] == "possible" else []
+    if not culprits and not expected:
+        return Grade(RIGHT, expected=False)  # nobody is blamed, also where alternatives are named
     said = " or ".join(map(str, [culprits, *others] if culprits else others))
     return _grade(bool(expected), said, culprits == expected, expected in others)
 
@@ -184,8 +186,9 @@ def of_case(name: str) -> Judged:
 def groups(results: Sequence[Judged]) -> dict[str, list[Judged]]:
     """The rows of the table: all cases, those of each origin (all held-out sets are one), those of each confidence."""
     found = {"all": list(results)}
-    for each in sorted(results, key=lambda each: (not each.origin, each.origin)):
-        found.setdefault(f"from {each.origin.split(' ')[0]}" if each.origin else "origin unknown", []).append(each)
+    origins = {each.name: (each.origin or "unknown").split(" ")[0] for each in results}
+    for origin in sorted({*origins.values()}):
+        found[f"from {origin}"] = [each for each in results if origins[each.name] == origin]
     for level in LEVELS:
         found[level] = [each for each in results if each.confidence == level]
     return found
