@@ -156,12 +156,14 @@ def program_of(sources: Iterable[SourceText], programs: Mapping[str, Sequence[Sc
 
     Other programs have the same name, and the case's may have been edited since: so most of the lines must be there.
     """
+    captured: dict[str, list[str]] = {}
     for source in sources:
         lines = [line.strip() for line in source.text.split("\n")]
-        plain = [line for line in lines if line and "…" not in line]
-        for program in programs.get(PurePosixPath(source.file).stem, ()):
+        captured.setdefault(source.file, []).extend(line for line in lines if line and "…" not in line)
+    for file, lines in captured.items():
+        for program in programs.get(PurePosixPath(file).stem, ()):
             there = {line.strip() for line in program.path.read_text(encoding="utf-8").split("\n")}
-            if plain and sum(line in there for line in plain) >= _SAME_LINES * len(plain):
+            if lines and sum(line in there for line in lines) >= _SAME_LINES * len(lines):
                 return program
     return None
 

@@ -187,6 +187,9 @@ def test_a_case_is_of_the_program_that_has_its_lines(tmp_path):
     assert found is not None
     assert found.path == own
     assert saved.program_of(SOURCES, {"train": programs["train"][:1]}) is None
+    other_text = "\n".join(f"line_{number}()" for number in range(20))
+    another = [*SOURCES, SourceText("/job/train.py", "other", 50, other_text)]
+    assert saved.program_of(another, programs) is None
     assert saved.program_of(SOURCES, {"another": programs["train"]}) is None
 
 
