@@ -113,6 +113,8 @@ def _grade(expected: bool, said: str, right: bool, part: bool = False) -> Grade:
 
 def _culprits(expected: list[int], document: Mapping[str, Any]) -> Grade:
     culprits, others = document["culprits"], document["alternatives"] if document["confidence"] == "possible" else []
+    if not culprits and not expected:
+        return Grade(RIGHT, expected=False)  # nobody is blamed, also where alternatives are named
     said = " or ".join(map(str, [culprits, *others] if culprits else others))
     return _grade(bool(expected), said, culprits == expected, expected in others)
 
@@ -156,12 +158,14 @@ def program_of(sources: Iterable[SourceText], programs: Mapping[str, Sequence[Sc
 
     Other programs have the same name, and the case's may have been edited since: so most of the lines must be there.
     """
+    captured: dict[str, list[str]] = {}
     for source in sources:
         lines = [line.strip() for line in source.text.split("\n")]
-        plain = [line for line in lines if line and "…" not in line]
-        for program in programs.get(PurePosixPath(source.file).stem, ()):
+        captured.setdefault(source.file, []).extend(line for line in lines if line and "…" not in line)
+    for file, lines in captured.items():
+        for program in programs.get(PurePosixPath(file).stem, ()):
             there = {line.strip() for line in program.path.read_text(encoding="utf-8").split("\n")}
-            if plain and sum(line in there for line in plain) >= _SAME_LINES * len(plain):
+            if lines and sum(line in there for line in lines) >= _SAME_LINES * len(lines):
                 return program
     return None
 
@@ -186,8 +190,9 @@ def of_case(name: str) -> Judged:
 def groups(results: Sequence[Judged]) -> dict[str, list[Judged]]:
     """The rows of the table: all cases, those of each origin (all held-out sets are one), those of each confidence."""
     found = {"all": list(results)}
-    for each in sorted(results, key=lambda each: (not each.origin, each.origin)):
-        found.setdefault(f"from {each.origin.split(' ')[0]}" if each.origin else "origin unknown", []).append(each)
+    origins = {each.name: (each.origin or "unknown").split(" ")[0] for each in results}
+    for origin in sorted({*origins.values()}):
+        found[f"from {origin}"] = [each for each in results if origins[each.name] == origin]
     for level in LEVELS:
         found[level] = [each for each in results if each.confidence == level]
     return found

@@ -113,6 +113,12 @@ def test_a_condition_is_judged_by_its_place(condition, said, word):
     assert words(row, said, sources=SOURCES)["condition"] == word
 
 
+def test_whoever_blames_nobody_said_nobody():
+    undecided = document(culprits=[], alternatives=[[0], [2]], confidence="possible")
+    grade = saved.judge("a", {**ROW, "culprits": []}, undecided).grades["culprits"]
+    assert grade == saved.Grade("right", "", False)
+
+
 def test_a_condition_that_nobody_has_reviewed_is_not_judged():
     assert "condition" not in words(ROW, with_branch(34), sources=SOURCES)
 
@@ -181,6 +187,9 @@ def test_a_case_is_of_the_program_that_has_its_lines(tmp_path):
     assert found is not None
     assert found.path == own
     assert saved.program_of(SOURCES, {"train": programs["train"][:1]}) is None
+    other_text = "\n".join(f"line_{number}()" for number in range(20))
+    another = [*SOURCES, SourceText("/job/train.py", "other", 50, other_text)]
+    assert saved.program_of(another, programs) is None
     assert saved.program_of(SOURCES, {"another": programs["train"]}) is None
 
 
@@ -199,7 +208,7 @@ def some_results() -> list[saved.Judged]:
 def test_the_table_has_a_row_a_group_and_says_what_is_found_and_what_is_precise():
     results = some_results()
     counted = {group: saved.figures(some) for group, some in saved.groups(results).items()}
-    assert list(counted) == ["all", "from held-out", "from scenario", "origin unknown", "certain", "likely", "possible"]
+    assert list(counted) == ["all", "from held-out", "from scenario", "from unknown", "certain", "likely", "possible"]
     rows = {line.split(" | ")[0].strip("| "): line for line in saved.table(counted).splitlines()}
     assert rows["all"] == (
         "| all | 5 | 5/5 (100 %) | 3/5 (60 %) | 3/4 (75 %) | 5/5 (100 %) | 5/5 (100 %) | 3/5 + 1 (60 %) | 1/2 (50 %) | "
