@@ -35,8 +35,8 @@ third of the time."""
 HANGS = [found for found in RUN if found in BY_TORCHRUN and found.outcome == "hang" and found.cause]
 FIRST = {(found.cause or "")[:3]: found for found in reversed(HANGS)}
 CORRECTED = [found for found in BY_TORCHRUN if found in FIRST.values() or (found in RUN and found.outcome != "hang")]
-# And one of each other way in which a job comes to be.
-OTHERS = [found for found in RUN if found.name in ("accelerate_gather", "fabric_late_launch", "spawned", "two_ports")]
+# And of two jobs whose ranks a library or the script itself starts.
+OTHERS = [found for found in RUN if found.name in ("fabric_late_launch", "spawned")]
 GROUPS = 2
 
 
