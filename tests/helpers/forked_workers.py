@@ -1,4 +1,4 @@
-"""Workers that read dumps, forked from one process: of hundreds of folders, starting them takes most of the time."""
+"""Workers that read dumps, forked from one process: starting each anew takes most of the time that a folder takes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,15 @@ with socket.socket(fileno=os.dup(0)) as asked:
 def forked_workers() -> Iterator[None]:
     """Meanwhile workers are forked, with the limits that they always have; one that fails does not tell by what."""
     ours, theirs = socket.socketpair()
+    command = interpreter.command(_PARENT, options=("-S",))
+    parents: list[subprocess.Popen[bytes]] = []
 
     class Forked:
-        def __init__(self, command: list[str], *, stdin: int, **options: Any) -> None:
+        def __init__(self, _: list[str], *, stdin: int, **options: Any) -> None:
+            if not parents:
+                parents.append(
+                    subprocess.Popen(command, env=interpreter.environment(), stdin=theirs, start_new_session=True)
+                )
             socket.send_fds(ours, [b"\0"], [stdin])
             self.pid = int.from_bytes(ours.recv(4, socket.MSG_WAITALL), "little")
 
@@ -53,11 +59,11 @@ def forked_workers() -> Iterator[None]:
         def wait(self) -> int:
             return -signal.SIGKILL
 
-    command = interpreter.command(_PARENT, options=("-S",))
-    with ours, theirs, subprocess.Popen(command, env=interpreter.environment(), stdin=theirs.fileno()) as parent:
+    with ours, theirs, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
         try:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(workers, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
-                yield
+            yield
         finally:
-            parent.kill()
+            for parent in parents:
+                parent.kill()
+                parent.wait()

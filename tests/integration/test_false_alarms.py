@@ -87,6 +87,6 @@ def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_a_debugger_attached_on_purpose_is_named(watch: Watch) -> None:
     # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody.
-    found = {told(diagnosis) for diagnosis in stalls(watch, torchrun("debugged.py"))}
+    found = {told(diagnosis) for diagnosis in stalls(watch, by_hand("debugged.py"))}
     assert ((1,), "HD403") in found
     assert found <= {((1,), "HD403"), ((), "")}
