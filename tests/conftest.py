@@ -124,7 +124,8 @@ class OneWorkerForSharedJobs(LoadScopeScheduling):
 
     _SHARED = frozenset(f"test_{name}" for name in ("attach", "attach_namespaces", "capture_job", "injection"))
     _SHARED |= {"test_attach_save", "test_attach_watched", "test_hosts", "test_many_hosts", "test_launchers"}
-    _SHARED |= {"test_dump_folders", "test_native_ends", "test_pyz", "test_other_pythons", "test_other_torch"}
+    _SHARED |= {"test_dead_job", "test_dump_folders", "test_native_ends"}
+    _SHARED |= {"test_pyz", "test_other_pythons", "test_other_torch"}
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

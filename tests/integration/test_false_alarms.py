@@ -21,11 +21,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 
 
-def torchrun(program: str) -> list[str]:
-    found = shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
-    return [found, "--standalone", "--nproc-per-node", "2", str(PROGRAMS / program)]
-
-
 def by_hand(program: str) -> list[str]:
     """For a third of what torchrun costs, where it makes no difference to what is seen of the ranks."""
     return [sys.executable, str(BY_HAND), f"2:{PROGRAMS / program}"]
@@ -72,7 +67,7 @@ def test_a_slow_but_healthy_job_ends_by_itself(
 
 
 def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
-    found = stalls(watch, torchrun("awkward.py"))
+    found = stalls(watch, by_hand("awkward.py"))
     expected = [
         ((1,), {"HD503"}),  # its DataLoader's first batch
         ((), {""}),  # gradients are accumulated: every rank computes
@@ -87,6 +82,6 @@ def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_a_debugger_attached_on_purpose_is_named(watch: Watch) -> None:
     # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody.
-    found = {told(diagnosis) for diagnosis in stalls(watch, torchrun("debugged.py"))}
+    found = {told(diagnosis) for diagnosis in stalls(watch, by_hand("debugged.py"))}
     assert ((1,), "HD403") in found
     assert found <= {((1,), "HD403"), ((), "")}

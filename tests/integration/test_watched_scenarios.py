@@ -23,16 +23,20 @@ TORCHRUN = "torchrun --standalone --nproc-per-node "
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 LONGEST = 150.0
 """Seconds for one run, within the deadline of a test."""
-# What torchrun is to a job, one hang of each family of causes shows, and every job that does not hang; by hand, where
-# torch is imported once for all ranks, the others take half the time.
 BY_TORCHRUN = [found for found in ALL if found.launch.startswith(TORCHRUN)]
+AS_LAUNCHED = {
+    "rank_guard",  # what torchrun is to any job
+    "no_main_guard",  # the way the script is started matters
+    "early_exit",  # torchrun writes down how its ranks ended
+}
+"""Of those, the ones that torchrun starts here. By hand, where torch is imported once for all ranks, the others take a
+third of the time."""
+# The corrected variant of one hang of each family of causes, and of every job that does not hang.
 HANGS = [found for found in RUN if found in BY_TORCHRUN and found.outcome == "hang" and found.cause]
 FIRST = {(found.cause or "")[:3]: found for found in reversed(HANGS)}
-# In one hang the way the script is started matters.
-REPEATED = [found for found in HANGS if found not in FIRST.values() and found.name != "no_main_guard"]
-# The corrected variant of one hang of each family of causes, and of every job that does not hang.
 CORRECTED = [found for found in BY_TORCHRUN if found in FIRST.values() or (found in RUN and found.outcome != "hang")]
-OTHERS = [found for found in RUN if found not in BY_TORCHRUN]
+# And of two jobs whose ranks a library or the script itself starts.
+OTHERS = [found for found in RUN if found.name in ("fabric_late_launch", "spawned")]
 GROUPS = 2
 
 
@@ -44,7 +48,8 @@ def by_hand(group: list[scenarios.Scenario]) -> list[str]:
 def run(watch: Watch, scenario: scenarios.Scenario, *, fixed: bool = False) -> Finished:
     environment = dict(scenario.environment) | ({"FIXED": "1"} if fixed else {"FIXED": ""})
     deadline = min(scenario.timeout, LONGEST)
-    command = by_hand([scenario]) if scenario in REPEATED else scenarios.command(scenario)
+    hand = scenario in BY_TORCHRUN and scenario.name not in AS_LAUNCHED
+    command = by_hand([scenario]) if hand else scenarios.command(scenario)
     return watch(command, *scenario.watch, env=environment, deadline=deadline)
 
 

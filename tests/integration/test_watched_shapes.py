@@ -63,9 +63,7 @@ def test_a_lock_that_is_wanted_behind_a_unix_socket_has_a_holder(program: str, r
 
 
 def test_the_store_is_asked_which_of_the_keys_is_missing(watch: Watch) -> None:
-    program = PROGRAMS / "own_keys.py"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    finished = watch([*torchrun, str(program)], "--give-up-after", "8")
+    finished = watch([sys.executable, str(BY_HAND), f"3:{PROGRAMS / 'own_keys.py'}"], "--give-up-after", "8")
     assert finished.document is not None, finished.explain()
     assert finished.document["cause"]["code"] == "HD305", finished.explain()
     assert finished.document["culprits"] == [1], finished.explain()

@@ -22,6 +22,7 @@ from dump_folders.oracle import Truth, mark
 from dump_folders.programs import FAMILIES, collective
 from dump_folders.simulator import Call, Compute, Die, Group, Host, Machine, Step, Synchronize
 from dump_folders.write import Dumping, visible, write
+from forked_workers import forked_workers
 
 WORLD = Group("0", "default_pg", (0, 1))
 FOREVER = float("inf")
@@ -300,7 +301,8 @@ def test_hangdoc_is_right_on_some_folders(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_hangdoc_is_right_on_all_folders(tmp_path: Path, made: list[Case]) -> None:
-    _holds(measure(made, tmp_path))
+    with forked_workers():
+        _holds(measure(made, tmp_path))
 
 
 @pytest.mark.dump_folders

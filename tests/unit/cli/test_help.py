@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from hangdoc.cli import COMMANDS, _FileOptions, app
 from hangdoc.cli.examples import EXAMPLES
@@ -33,14 +34,8 @@ def test_every_command_has_examples() -> None:
 
 @pytest.mark.parametrize("name", ["", *names()])
 def test_the_help_shows_them_unwrapped(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hangdoc", *name.split(), "--help"],
-        env={**os.environ, "COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*name.split(), "--help"])
+    assert done.exit_code == 0
     _, _, shown = done.stdout.partition("Examples:\n")
     assert [line for line, _ in EXAMPLES[name] if f"    {line}" not in shown] == []
     assert max(map(len, shown.splitlines())) <= 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import case, names
+from cases import case, with_text
 
 from hangdoc import api
 from hangdoc.diagnosis.code_excerpts import _columns
@@ -61,7 +61,7 @@ def test_who_holds_the_lock_that_the_others_wait_for_is_shown() -> None:
     assert shown("lock_over_collective_watched")[1][2] == ("rank 0, thread `metrics`: holds `self.lock`",)
 
 
-@pytest.mark.parametrize("name", names()[::5])
+@pytest.mark.parametrize("name", with_text())
 def test_what_is_shown_are_lines_of_the_source_in_order(name: str) -> None:
     job = api.load(case(name))
     for excerpt in api.diagnose(job).code:

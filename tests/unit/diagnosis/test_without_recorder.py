@@ -29,16 +29,11 @@ def told(found: Diagnosis) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("path", ATTACHED, ids=lambda path: path.stem)
 def test_an_empty_journal_says_what_none_says(path: Path) -> None:
+    """And so does a watch's."""
     job = api.load(path)
-    without = api.diagnose(with_journals(job, None))
-    assert told(api.diagnose(with_journals(job, Journal("probe")))) == told(without)
-
-
-@pytest.mark.parametrize("path", ATTACHED, ids=lambda path: path.stem)
-def test_a_watch_without_a_recorder_names_whom_an_attach_names(path: Path) -> None:
-    job = with_journals(api.load(path), None)
-    attached = api.diagnose(job)
-    watched = api.diagnose(replace(with_journals(job, Journal("probe")), mode="watch", stalled_for=3600.0))
+    attached, empty = api.diagnose(with_journals(job, None)), with_journals(job, Journal("probe"))
+    assert told(api.diagnose(empty)) == told(attached)
+    watched = api.diagnose(replace(empty, mode="watch", stalled_for=3600.0))
     assert (watched.culprits, watched.cause, watched.confidence) == (
         attached.culprits,
         attached.cause,

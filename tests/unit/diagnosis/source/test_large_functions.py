@@ -41,7 +41,7 @@ def job(shape: str, times: int) -> JobSnapshot:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("times", [190, 10_000, 100_000])
+@pytest.mark.parametrize("times", [190, 100_000])
 def test_time_and_memory_are_bounded(shape: str, times: int, tmp_path: Path) -> None:
     path = tmp_path / "a.hangdoc"
     path.write_bytes(snapshot_to_bytes(job(shape, times)))

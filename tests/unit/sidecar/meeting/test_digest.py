@@ -132,7 +132,7 @@ def family(process: Any) -> list[Any]:
     return [process, *(found for child in process.children for found in family(child))] if process is not None else []
 
 
-@pytest.mark.parametrize("name", ALL[::3])
+@pytest.mark.parametrize("name", ALL[::6])
 def test_every_rank_is_put_together_as_it_was(name: str) -> None:
     job = load_snapshot(case(name))
     if len(job.ranks) < 2:
