@@ -102,10 +102,7 @@ class Watcher:
             self._moved(now)
             self._listener.on_progress(self._follower.sockets(), now)
         elif beat.changed:
-            if self._recaptures is not None:
-                self._listener.on_change(self._rhythm.quiet_for(now))
-            self._rhythm.changed(now)
-            self._forget_stall()
+            self._changed(now)
         elif self._quiet(now):
             return True
         return self._meet(now)
@@ -154,6 +151,12 @@ class Watcher:
         if self._asked_to("restart") and conclusion.end is not None:
             self._restart(conclusion.end)
         return self._asked_to("abort") and self._abort()
+
+    def _changed(self, now: float) -> None:
+        if self._recaptures is not None:
+            self._listener.on_change(self._rhythm.quiet_for(now))
+        self._rhythm.changed(now)
+        self._forget_stall()
 
     def _forget_stall(self) -> None:
         self._recaptures = self._word = self._doubt = None
@@ -205,6 +208,9 @@ class Watcher:
         after = time.monotonic()
         if self._follower.beat(after).moved:
             self._moved(after)
+            return False
+        if _ended_meanwhile(snapshot):
+            self._changed(after)  # if that was no good end, the launcher's status will say so
             return False
         self._outcome = self._listener.on_stall(snapshot, self._stalls)
         conclusion = self._listener.conclusion()
@@ -308,3 +314,9 @@ def _concluded(verdict: Verdict) -> Conclusion:
     end = RankToEnd(*verdict.end) if verdict.end else None
     said = (verdict.outcome, verdict.sentence, verdict.path)
     return Conclusion(*said, verdict.may_end, end, fix=verdict.fix, news=verdict.news)
+
+
+def _ended_meanwhile(snapshot: JobSnapshot) -> bool:
+    """Did every rank that lived when the look began end before it was over?"""
+    living = [rank for rank in snapshot.ranks if rank.process is not None and rank.process.looks]
+    return bool(living) and all(rank.exit is not None for rank in living)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from hangdoc.capture.find.target import host_name
-from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.process import Process, ProcessExit, ProcessState
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar import loop, snapshots
 from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
@@ -230,6 +231,24 @@ def test_a_job_that_moves_while_we_look_is_not_spoken_of(play: Play) -> None:
     told = Told("hang")
     play(told, [MOVING, *[STILL] * 5, MOVING], during=[MOVING])
     assert told.heard == []
+
+
+def test_of_a_job_that_ends_while_we_look_the_launcher_tells(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a rank lives on, or they were dead before."""
+
+    def rank(number: int, *, looks: bool = True, ended: bool = True) -> RankSnapshot:
+        process = Process(number, 1, "rank", looks=(ProcessState(1.0, "S"),) if looks else ())
+        return RankSnapshot(number, "h", "probe", process=process, exit=ProcessExit(2.0) if ended else None)
+
+    def heard(*ranks: RankSnapshot) -> list[tuple[Any, ...]]:
+        job = JobSnapshot(0.0, "watch", ranks=ranks)
+        monkeypatch.setattr(snapshots, "stalled_job", lambda *_, quiet, **__: replace(job, stalled_for=quiet))
+        told = Told("crashed")
+        play(told, [MOVING, *[STILL] * 5])
+        return told.heard
+
+    assert heard(rank(0), rank(1)) == [("change", 5)]
+    assert heard(rank(0), rank(1, ended=False)) == heard(rank(0, looks=False)) == [("stall", 1, 5)]
 
 
 def test_abort_ends_a_hang_and_nothing_else(play: Play) -> None:
