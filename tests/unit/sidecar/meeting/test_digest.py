@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import DATA, case
+from cases import case, names, row
 from hosts_of_a_case import on_two_hosts, part
 from many_hosts import host
 from simulator import break_program, run, snapshot, write_program
@@ -31,8 +31,8 @@ from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
-ALL = sorted(path.stem for path in DATA.glob("*/*.hangdoc") if path.parent.name != "HD113")
-"""Without those of logs, which no watch takes."""
+ALL = [name for name in names() if row(name).get("origin") not in {"dumps", "logs"}]
+"""Without dumps and logs, which no watch takes."""
 
 
 class Meeting:
