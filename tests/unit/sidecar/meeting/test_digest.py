@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cases
 import pytest
-from cases import case, names, row
 from hosts_of_a_case import on_two_hosts, part
 from many_hosts import host
 from simulator import break_program, run, snapshot, write_program
@@ -31,7 +31,7 @@ from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
-ALL = [name for name in names() if row(name).get("origin") not in {"dumps", "logs"}]
+ALL = [name for name in cases.names() if cases.row(name).get("origin") not in {"dumps", "logs"}]
 """Without dumps and logs, which no watch takes."""
 
 
@@ -134,7 +134,7 @@ def family(process: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", ALL[::6])
 def test_every_rank_is_put_together_as_it_was(name: str) -> None:
-    job = load_snapshot(case(name))
+    job = load_snapshot(cases.case(name))
     if len(job.ranks) < 2:
         pytest.skip("one host has all of it")
     own, other = on_two_hosts(job, {job.ranks[0].rank})
@@ -156,7 +156,7 @@ TOO_CLOSE = {"background_save_skipped"}
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=NOT_YET if name in TOO_CLOSE else ()) for name in ALL[::18]])
 def test_the_diagnosis_is_that_of_everything(name: str) -> None:
-    job = load_snapshot(case(name))
+    job = load_snapshot(cases.case(name))
     ranks = [rank.rank for rank in job.ranks]
     if len(ranks) < 2:
         pytest.skip("one host has all of it")
@@ -478,7 +478,7 @@ def ahead(job: JobSnapshot, seconds: int) -> JobSnapshot:
 
 
 def test_an_identity_survives_the_way(tmp_path: Path) -> None:
-    made = digested(load_snapshot(case("p2p_stages4")))
+    made = digested(load_snapshot(cases.case("p2p_stages4")))
     assert made.pieces([*made.known] * 1000) == made.pieces(made.known)  # each once, however often somebody asks
     found = value_from_bytes(Pieces, made.pieces(made.known), origin="pieces")
     pieces: list[Piece] = [*found.stacks, *found.members, *found.parts]
