@@ -120,6 +120,7 @@ class _Behavior(NamedTuple):
 
 def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
     """The behaviors of all ranks, those of culprits first."""
+    culprits = frozenset(diagnosis.culprits)
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
@@ -129,8 +130,8 @@ def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
         place = (where.file, where.line, where.function) if where else None
         doing = (place, activity.text, activity.landmark)
         # Members of one group wait for each other: what they have in common is which culprits they wait for.
-        outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
-        folded.setdefault((activity.rank in diagnosis.culprits, doing, outside), []).append(activity)
+        outside = culprits.intersection(waits.get(activity.rank, ()))
+        folded.setdefault((activity.rank in culprits, doing, outside), []).append(activity)
     found = [
         _Behavior(guilty, members[0], tuple(member.rank for member in members), waits_for)
         for (guilty, _, waits_for), members in folded.items()
@@ -140,8 +141,9 @@ def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
 
 def stack_rows(diagnosis: Diagnosis, paths: FileNames) -> Iterator[Row]:
     """The stack of each behavior, the innermost call first, culprits first; equal stacks once."""
+    culprits = frozenset(diagnosis.culprits)
     folded: dict[tuple[tuple[str, int, str], ...], list[int]] = {}
-    for activity in sorted(diagnosis.ranks, key=lambda each: each.rank not in diagnosis.culprits):
+    for activity in sorted(diagnosis.ranks, key=lambda each: each.rank not in culprits):
         if activity.stack:
             places = tuple((frame.file, frame.line, frame.function) for frame in activity.stack)
             folded.setdefault(places, []).append(activity.rank)

@@ -77,6 +77,7 @@ def draw(diagnosis: Diagnosis) -> Drawing | None:
 def _groups(diagnosis: Diagnosis) -> list[tuple[tuple[int, ...], str, bool]]:
     """(ranks, what they do, are they culprits), the culprits first. Ranks are alike if they do the same, outside of
     whom they wait for in their own box."""
+    culprits = frozenset(diagnosis.culprits)
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
@@ -84,11 +85,11 @@ def _groups(diagnosis: Diagnosis) -> list[tuple[tuple[int, ...], str, bool]]:
     found: dict[object, list[int]] = {}
     for rank, what in doing.items():
         awaited = frozenset(other for other in waits.get(rank, ()) if doing.get(other) != what)
-        found.setdefault((rank in diagnosis.culprits, what, awaited), []).append(rank)
+        found.setdefault((rank in culprits, what, awaited), []).append(rank)
     texts = {activity.rank: single_spaced(activity.text) for activity in diagnosis.ranks}
     if not any(waits.values()):
         return []
-    groups = [(tuple(ranks), texts[ranks[0]], ranks[0] in diagnosis.culprits) for ranks in found.values()]
+    groups = [(tuple(ranks), texts[ranks[0]], ranks[0] in culprits) for ranks in found.values()]
     return sorted(groups, key=lambda group: (not group[2], group[0]))
 
 

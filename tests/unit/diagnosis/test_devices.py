@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from device_dumps import folder
+from forked_workers import forked_workers
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
@@ -33,6 +35,12 @@ def code(found: Diagnosis) -> str | None:
 
 LOOP = "all_reduce all_reduce all_reduce"
 NOT_OF_DUMPS = ("socket", "py-spy", "process table", "outside the job")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_are_forked() -> Iterator[None]:
+    with forked_workers():
+        yield
 
 
 def test_the_one_rank_whose_kernel_was_not_timed_is_possible(tmp_path: Path) -> None:

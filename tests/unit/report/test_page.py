@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -134,6 +135,18 @@ def test_a_page_of_four_thousand_ranks_is_small() -> None:
     waits = tuple(Wait(rank, (7,), "", "journal") for rank in range(4096) if rank != 7)
     large = dataclasses.replace(SAMPLE, ranks=ranks, waits=waits, culprits=(7,), world_size=4096)
     assert len(render(large, job)) < 5_000_000
+
+
+@pytest.mark.parametrize("suffix", [".html", ".txt", ".md"])
+def test_as_many_culprits_as_ranks_take_no_longer_than_the_ranks(suffix: str, tmp_path: Path) -> None:
+    count = 65_536
+    ranks = tuple(dataclasses.replace(SAMPLE.ranks[0], rank=rank) for rank in range(count))
+    everyone = tuple(range(count))
+    large = dataclasses.replace(SAMPLE, ranks=ranks, culprits=everyone, divergence=None, world_size=count)
+    begun = time.process_time()
+    write(large, tmp_path / f"report{suffix}")
+    assert time.process_time() - begun < 3
+    assert (tmp_path / f"report{suffix}").exists()
 
 
 def test_ranks_that_do_and_wait_alike_are_one_box() -> None:
