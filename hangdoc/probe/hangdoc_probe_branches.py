@@ -75,7 +75,6 @@ class Branches:
     def start(self, hide):
         """Begin. ``hide``: keeps torch.compile away from functions."""
         if sys.version_info[:2] not in VERSIONS or not getattr(sys, "_is_gil_enabled", lambda: True)():
-            self.why = f"not known of this Python, but of {' and '.join(f'{a}.{b}' for a, b in VERSIONS)} with the GIL"
             return
         monitoring = sys.monitoring
         free = [tool for tool in TOOLS if monitoring.get_tool(tool) is None]

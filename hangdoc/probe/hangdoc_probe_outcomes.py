@@ -5,6 +5,7 @@ Read in the rank's own Python, as the columns of a test and the senses of its ju
 
 from __future__ import annotations
 
+import sys
 from base64 import b64encode
 from collections import deque
 from opcode import opmap
@@ -37,7 +38,7 @@ def told(state):
     ``codes``: [file, function, first line, all lines, those that have run since it was first seen, whether that was its
     first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line, column,
     last line, end column, the values without a jump and with one, how often each, the last ones, whether it was told of
-    all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last.
+    all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one.
     """
     codes, tests, ways, left = [], [], {}, MOST_BYTES
     for key in list(state.watched):
@@ -65,7 +66,8 @@ def told(state):
     for thread, ring in rings:
         known = [(*ways[key], ns) for key, ns in ring if key in ways][-MOST_OF_A_THREAD:]
         threads.append([thread, [part for each in known for part in each]])
-    return {"codes": codes, "tests": tests, "threads": threads, "why": state.why}
+    main = sys.modules["threading"].main_thread().ident
+    return {"codes": codes, "tests": tests, "threads": threads, "main": main, "why": state.why}
 
 
 def _copied(ring):
