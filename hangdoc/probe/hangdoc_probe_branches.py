@@ -17,7 +17,7 @@ import sys
 import weakref
 from _thread import _local, get_ident
 from collections import deque
-from time import time_ns
+from time import process_time_ns, time_ns
 
 VERSIONS = ((3, 12), (3, 13))
 NAME = "hangdoc"
@@ -25,7 +25,7 @@ TOOLS = (3, 4)  # ids that no kind of tool has of its own (PEP 669)
 
 # What it may cost. Judgement.
 EVENT_NS = 350  # measured: some 300
-SHARE = 0.0025  # of a rank's time, and as much again at once: 0.5 % over ten seconds
+SHARE = 0.0025  # of a rank's CPU time, and as much again at once: 0.5 % over ten seconds
 MOST_AT_ONCE_NS = 25_000_000
 JUDGED_EVERY = 64  # outcomes of a branch; a power of two
 MOST_CODES = 1000
@@ -142,9 +142,9 @@ class _Ring(_local):
 def _callbacks(state, tool):
     """(of a call, of a line, of a branch)"""
     monitoring = sys.monitoring
-    events = monitoring.events.LINE | monitoring.events.BRANCH
+    events, branches = monitoring.events.LINE | monitoring.events.BRANCH, monitoring.events.BRANCH
     chosen, left = {}, [MOST_CODES, MOST_TYPED_IN, MOST_BYTES]
-    budget, marks = [MOST_AT_ONCE_NS, time_ns()], {}
+    budget, marks = [MOST_AT_ONCE_NS, process_time_ns()], {}
     begun, ring = budget[1], _Ring(state.rings)
 
     def chooses(file, chosen=chosen, roots=state.roots, loops=LOOPS, typed_in=TYPED_IN, left=left, str=str, type=type):
@@ -196,7 +196,13 @@ def _callbacks(state, tool):
         marks=marks,
         begun=begun,
         told=state.hot,
-        now=time_ns,
+        lines=state.lines,
+        tool=tool,
+        name=NAME,
+        branches=branches,
+        get_tool=monitoring.get_tool,
+        set_local_events=monitoring.set_local_events,
+        now=process_time_ns,
         every=JUDGED_EVERY * EVENT_NS,
         share=SHARE,
         most=MOST_AT_ONCE_NS,
@@ -214,6 +220,13 @@ def _callbacks(state, tool):
         if rest >= 0 or since * share >= every * len(marks):
             return False
         told[id(code), offset] = True
+        # The interpreter looks for new lines where one begins, also after it has told of all of them.
+        ran = lines[id(code)]
+        for _, _, line in code.co_lines():
+            if line is not None and line not in ran and line != code.co_firstlineno:
+                return True
+        if get_tool(tool) == name:
+            set_local_events(tool, code, branches)
         return True
 
     def decide(code, _offset, watched=state.watched, chooses=chooses, watch=watch, id=id, disable=monitoring.DISABLE):
