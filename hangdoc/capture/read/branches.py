@@ -29,7 +29,7 @@ _MOST_EVENTS = 2000
 _LONGEST_FILE = 4096
 _LONGEST_NAME = 300
 # What is kept: together some 4 KB of a snapshot. Judgement.
-_MOST_BRANCHES = 150
+_MOST_BRANCHES = 120
 _MOST_TAKEN = 100
 _LAST = 16
 _VALUES = ("TF", "FT", "NV", "VN")
