@@ -42,7 +42,7 @@ from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import end_of_wait, not_shown, read
-from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
+from hangdoc.diagnosis.evidence import gather, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
@@ -50,6 +50,7 @@ from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
+from hangdoc.diagnosis.recorded import ran_evidence, recorded_evidence
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
 from hangdoc.diagnosis.state.aborted_calls import with_aborted_calls
@@ -275,6 +276,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         evidence=(
             *written_evidence(told),
             *ran_evidence(case, found, sides, writer),
+            *recorded_evidence(case, found, sides, writer),
             *gather(case, found, writer),
             *told_in_logs(case.job, writer),
         ),

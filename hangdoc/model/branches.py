@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchCounts:
     """One test that a jump goes by. An expression may have several: those of `a < b < c`, or of a `while` at both its
     ends."""
 

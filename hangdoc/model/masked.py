@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from hangdoc.model.branches import Branch, Taken
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.logged import Logged, LogLine
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
@@ -127,7 +127,7 @@ _LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
     ProcessGroup: ("name", "members", "backend"),
     Journal: ("calls", "point_to_points", "counters"),
     RanCode: ("ran", "idle", "tests"),
-    Branch: ("values", "counts", "last"),
+    BranchCounts: ("values", "counts", "last"),
     Taken: "*",
     SourceText: ("text",),
     Thread: ("state", "wchan", "syscall"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from hangdoc.model.branches import Branch, Taken
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.ran import RanCode
 
 
@@ -138,7 +138,7 @@ class Process:
     children: tuple[Process, ...] = ()
     code: tuple[RanCode, ...] = ()
     """What has run of the program, where the interpreter's counters could be read or the probe records it."""
-    branches: tuple[Branch, ...] = ()
+    branches: tuple[BranchCounts, ...] = ()
     """How its tests came out, where the probe records that (CPython 3.12 and 3.13): those decided last among them."""
     taken: tuple[Taken, ...] = ()
     """In the order in which they came out in the main thread since the rank's last call but one, the newest last."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_counters
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.branches import Branch, Taken
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Call
 from hangdoc.model.ran import RanCode
@@ -40,7 +40,7 @@ class Recorded:
     """As of ``Process``; ``why``: the reason why nothing is recorded."""
 
     code: tuple[RanCode, ...] = ()
-    branches: tuple[Branch, ...] = ()
+    branches: tuple[BranchCounts, ...] = ()
     taken: tuple[Taken, ...] = ()
     why: str = ""
 
@@ -71,7 +71,7 @@ def recorded(answer: Any, python: str, calls: Sequence[Call]) -> Recorded:
     )
 
 
-def _kept(tests: Sequence[Branch | None], decided: Iterable[int]) -> list[int]:
+def _kept(tests: Sequence[BranchCounts | None], decided: Iterable[int]) -> list[int]:
     """The tests that are kept: those decided last, and those that came out in both ways, before others."""
     both = [number for number, test in enumerate(tests) if test is not None and all(test.counts)]
     every = [number for number, test in enumerate(tests) if test is not None]
@@ -108,12 +108,12 @@ def _counted(bytecode: Any, table: Any, first: int, minor: int) -> Counted | Non
         return None
 
 
-def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> Branch | None:
+def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> BranchCounts | None:
     number, line, column, end_line, end_column, values, first, second, last, told = row
     code = codes[number] if type(number) is int and 0 <= number < len(codes) else None
     if code is None or not _is_line(line) or values not in _VALUES or not isinstance(last, str):
         return None
-    return Branch(
+    return BranchCounts(
         code[0].file,
         code[0].function,
         line,

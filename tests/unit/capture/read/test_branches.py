@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangdoc.capture.read.branches import Recorded, recorded
-from hangdoc.model.branches import Branch, Taken
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.codec import snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Call
@@ -39,7 +39,7 @@ def calls(*times: int) -> list[Call]:
 def test_of_code_that_ran_first_when_it_was_recorded_every_line_is_known() -> None:
     found = recorded(answer(), "3.12.1", ())
     assert found.code == (RanCode(FILE, "step", 40, called=True, ran=(41, 43), idle=(42, 44)),)
-    assert found.branches == (Branch(FILE, "step", 41, 7, 41, 19, "FT", (411, 1), "FFFT", whole=True),)
+    assert found.branches == (BranchCounts(FILE, "step", 41, 7, 41, 19, "FT", (411, 1), "FFFT", whole=True),)
     assert found.branches[0].count("T") == 1
     assert found.branches[0].count("F") == 411
 
