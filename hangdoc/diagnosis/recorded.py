@@ -49,7 +49,8 @@ def ran_evidence(
 def recorded_evidence(
     case: Case, blame: Blame[Explanation], found: Divergence | None, writer: Writer
 ) -> tuple[Evidence, ...]:
-    """The tests on the line of the divergence's condition whose last value differs between the sides."""
+    """The tests on the line of the divergence's condition whose last value differs between the sides; the moment of
+    that condition, where it is proved, has a row of its own."""
     branch = found.branch if found is not None else None
     mine, theirs = blame.culprits, others_of(case, blame)
     if branch is None or branch.kind == "loop" or not mine or not theirs:
@@ -64,7 +65,8 @@ def recorded_evidence(
             continue
         last = [{known[rank].last[-1] for rank in side} for side in (mine, theirs)]
         if all(len(each) == 1 for each in last) and last[0] != last[1]:
-            lines.append(Evidence("process", tuple(mine), _said(known, place, text, writer)))
+            said = _said(known, place, text, writer)
+            lines.append(Evidence("process", tuple(mine), said, decides=branch.moment is None))
     return tuple(lines)
 
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LAST = 16
+"""Values that ``Branch.last`` holds at most."""
+MOST_TAKEN = 100
+"""Entries of ``Process.taken``, the newest: fewer are all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class BranchCounts:

@@ -16,6 +16,8 @@ from hangdoc.model.ran import Tested
 Place = tuple[str, int, int, int, int]
 """File, line, column, last line, end column."""
 
+_PAIRS = ("TF", "FT", "NV", "VN")
+
 RECORDER, COUNTERS = "recorder", "counters"
 
 
@@ -51,9 +53,10 @@ class Outcomes:
             table = self._ranks.setdefault(rank, {})
             for code in process.code:
                 for tested in code.tests:
-                    _add(table, _place(code.file, tested), _counted(tested))
+                    _add(table, place_of(code.file, tested), _counted(tested))
             for branch in process.branches:
-                _add(table, _place(branch.file, branch), _recorded(branch))
+                if branch.values in _PAIRS:
+                    _add(table, place_of(branch.file, branch), _recorded(branch))
 
     def of(self, rank: int, place: Place) -> Outcome | None:
         """How a test came out on a rank; None where nothing is known of it."""
@@ -72,7 +75,8 @@ def who_counts(processes: Iterable[Process], file: str) -> str:
     return "as the probe recorded" if recorded else "by the interpreter's counters"
 
 
-def _place(file: str, at: BranchCounts | Tested) -> Place:
+def place_of(file: str, at: BranchCounts | Tested) -> Place:
+    """Where a test of the file is."""
     return file, at.line, at.column, at.end_line, at.end_column
 
 
