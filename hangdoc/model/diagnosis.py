@@ -282,6 +282,11 @@ class BranchTable:
     later: int = 0
     """Rows that are left out after these."""
 
+    @property
+    def first(self) -> int:
+        """The place of the first row in which the ranks differ."""
+        return next((place for place, row in enumerate(self.rows) if row.differs), -1)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:

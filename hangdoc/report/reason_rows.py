@@ -45,11 +45,11 @@ def _moment(diagnosis: Diagnosis) -> Iterator[Row]:
     whose = name_ranks(at.ranks) + (" alone" if at.alone else "")
     many = f"{at.before:,} rounds" if at.before > 1 else "1 round"
     if at.value == "ended":
-        yield Row("when", (Piece(f"`{condition}` ended on {whose}, after {many}"),))
+        yield Row("when", (Piece(f"`{condition}` ended on {whose}, after {many}."),))
         return
     other = "False" if at.value == "True" else "True"
     times = f"the {at.before:,} times before" if at.before > 1 else "the time before"
-    said = f"was {at.value} the {ordinal(at.before + 1)} time on {whose}, and {other} there {times}"
+    said = f"was {at.value} the {ordinal(at.before + 1)} time on {whose}, and {other} there {times}."
     yield Row("when", (Piece(f"`{condition}` {said}"),))
 
 

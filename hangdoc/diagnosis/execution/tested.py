@@ -16,7 +16,10 @@ from hangdoc.model.branches import BranchCounts
 
 ROUND = "another round"
 _TRUE, _FALSE, _ENDED = "True", "False", "ended"
+_ROUNDS = {"T": ROUND, "F": _ENDED}
 _UNREAD = {"T": "yes", "F": "no", "N": "None", "V": "not None"}
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ def tested(sources: Sources, test: BranchCounts) -> Tested:
     tree, place = sources.function(test.file, test.line), place_of(test.file, test)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.For) and test.values == "TF" and _is_of_loop(node, place):
-            return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", {"T": ROUND, "F": _ENDED})
+            return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", _ROUNDS)
+        if isinstance(node, _COMPREHENSIONS) and test.values == "TF" and _is_of_comprehension(node, place):
+            return Tested(text_of(node), _ROUNDS)
         if isinstance(node, ast.expr) and _is_of(node, place):
             return Tested(text_of(node), _words(node))
     return Tested("", _UNREAD)
@@ -68,12 +73,12 @@ def condition_at(sources: Sources, file: str, line: int) -> Condition | None:
     if len(heads) != 1 or _is_copied(nodes, heads[0]):
         return None
     if isinstance(heads[0], ast.For):
-        return Condition(heads[0], {"T": ROUND, "F": _ENDED})
+        return Condition(heads[0], _ROUNDS)
     test, negated = heads[0].test, False
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, negated = test.operand, not negated
     chained = isinstance(test, ast.Compare) and len(test.ops) > 1
-    if chained or isinstance(test, ast.BoolOp | ast.IfExp | ast.Constant):
+    if chained or isinstance(test, (*_COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.Constant)):
         return None
     words = {value: word for value, word in _words(test).items() if word in (_TRUE, _FALSE)}
     if negated:
@@ -92,7 +97,13 @@ def _words(test: ast.expr) -> dict[str, str]:
 
 def _is_of_loop(loop: ast.For, place: Place) -> bool:
     """CPython 3.12 tells the place of the statement, 3.13 that of what it goes over."""
-    return (loop.lineno, loop.col_offset) == place[1:3] or _is_of(loop.iter, place)
+    own = not isinstance(loop.iter, _COMPREHENSIONS) and _is_of(loop.iter, place)
+    return own or (loop.lineno, loop.col_offset) == place[1:3]
+
+
+def _is_of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, place: Place) -> bool:
+    """CPython 3.12 tells the place of all of it, 3.13 that of what it goes over."""
+    return _is_of(node, place) or any(_is_of(each.iter, place) for each in node.generators)
 
 
 def _is_of(node: ast.expr, place: Place) -> bool:

@@ -21,7 +21,7 @@ from hangdoc.report import markdown, page, terminal, timeline
 
 CASES = Path(__file__).parents[2] / "data"
 FOR_STEP, FOR_EPOCH, LOSS = 0, 1, 2
-SAID = "`loss < self.best` was False the 5th time on ranks 0 and 2 alone, and True there the 4 times before"
+SAID = "`loss < self.best` was False the 5th time on ranks 0 and 2 alone, and True there the 4 times before."
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_the_page_has_both_lists_side_by_side(found: Diagnosis) -> None:
         ["", "rank 1", "rank 0"],
         ["", "best_loss.py:65 for _ in range(3) ended", "best_loss.py:65 for _ in range(3) ended"],
         [
-            "differs, the condition",
+            "first difference, the condition",
             "best_loss.py:55 loss < self.best True",
             "best_loss.py:55 loss < self.best False",
         ],
