@@ -10,7 +10,7 @@ import binascii
 import struct
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_counters
@@ -43,6 +43,10 @@ class Recorded:
     branches: tuple[BranchCounts, ...] = ()
     taken: tuple[Taken, ...] = ()
     why: str = ""
+
+    def without_tests(self) -> Recorded:
+        """What may be told where nothing of the source is wanted: which lines have run, as of any process."""
+        return replace(self, branches=(), taken=())
 
 
 NOTHING_RECORDED = Recorded()

@@ -67,6 +67,12 @@ def test_a_count_that_may_lack_some_is_not_whole() -> None:
     assert not recorded(answer(tests=[[*TEST[:9], False]]), "3.12.1", ()).branches[0].whole
 
 
+def test_without_source_no_test_is_told() -> None:
+    found = recorded(answer(), "3.12.1", ()).without_tests()
+    assert (found.branches, found.taken) == ((), ())
+    assert found.code
+
+
 def test_why_nothing_is_recorded_is_told() -> None:
     assert recorded({"codes": [], "tests": [], "threads": [], "why": "taken"}, "3.12.1", ()) == Recorded(why="taken")
 
