@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
+from hangdoc.model.branches import WORDS
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -55,6 +56,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
             if isinstance(call, Call):
                 arrows.setdefault((rank.group(call.group).key, call.sequence), []).append(slice_)
         events += rank.phases(begun, taken)
+        events += rank.tests(begun)
         events += rank.parted(diagnosis, drawn)
     events += _flows(arrows)
     verdict = harmless(f"{diagnosis.outcome}: {diagnosis.verdict}")
@@ -86,13 +88,16 @@ class _Tracks:
         self._lanes = {name: [_Lane(number)] for number, name in enumerate(groups, 1)}
         threads = dict.fromkeys(phase.thread_id for phase in journal.phases)
         self._steps = {thread: number for number, thread in enumerate(threads, 1 + len(groups))}
-        self._next = 1 + len(groups) + len(threads)
+        self._tests = 1 + len(groups) + len(threads)
+        self._process = rank.process if rank.process is not None and rank.process.taken else None
+        self._next = 1 + self._tests
 
     @property
     def begins(self) -> Iterator[int]:
         """When its calls and the parts of its steps began, in Unix ns."""
         yield from (call.created_ns for call in self._calls[:1])
         yield from (phase.begun_ns for phase in self._journal.phases)
+        yield from (taken.at_ns for taken in self._process.taken[:1]) if self._process is not None else ()
 
     @property
     def until(self) -> int:
@@ -139,6 +144,8 @@ class _Tracks:
                 yield _metadata("thread_name", rank.rank, lane.track, harmless(self._track_name(name)) + more)
         for number in self._steps.values():
             yield _metadata("thread_name", rank.rank, number, "step")
+        if self._process is not None:
+            yield _metadata("thread_name", rank.rank, self._tests, "tests of the main thread")
 
     def slices(self, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:
         """Each call with its slice, in the order in which they were issued."""
@@ -186,6 +193,17 @@ class _Tracks:
                 "dur": max(_SHORTEST, end - start),
             }
             yield {**slice_, "pid": self.rank.rank, "tid": self._steps[phase.thread_id], "args": {}}
+
+    def tests(self, begun: int) -> Iterator[Event]:
+        """How the last tests of the main thread came out, each an instant."""
+        if self._process is None:
+            return
+        branches = range(len(self._process.branches))
+        for taken in (each for each in self._process.taken if each.branch in branches and each.value in WORDS):
+            branch = self._process.branches[taken.branch]
+            place = f"{branch.file.rpartition('/')[2]}:{branch.line} {branch.function}()"
+            instant = {"name": harmless(f"{place} {WORDS[taken.value]}"), "cat": "test", "ph": "i", "s": "t"}
+            yield {**instant, "ts": (taken.at_ns - begun) / 1e3, "pid": self.rank.rank, "tid": self._tests}
 
 
 class _Lane:

@@ -52,7 +52,7 @@ class Outcomes:
             for code in process.code:
                 for tested in code.tests:
                     _add(table, _place(code.file, tested), _counted(tested))
-            for branch in process.branches:
+            for branch in filter(lambda each: each.is_sound, process.branches):
                 _add(table, _place(branch.file, branch), _recorded(branch))
 
     def of(self, rank: int, place: Place) -> Outcome | None:
