@@ -247,7 +247,7 @@ class _Capture:
             if recorded.why:
                 self.notes.missing.append(Unavailable("branches", recorded.why, rank=self.rank_of[pid]))
         if self.options.no_source:
-            branches = {pid: replace(found, branches=(), taken=()) for pid, found in branches.items()}
+            branches = {pid: found.without_tests() for pid, found in branches.items()}
         files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()}, branches)
         compiled = {pid: found for pid, (_, found) in code.items()}
         nccl = self.notes.result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)

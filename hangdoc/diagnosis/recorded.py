@@ -13,12 +13,12 @@ from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Outcomes, Place, who_counts
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.model.branches import WORDS
 from hangdoc.model.diagnosis import Divergence, Evidence
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.message import Place as At
 from hangdoc.model.writing import Writer
 
-_VALUES = {"T": "true", "F": "false", "N": "None", "V": "not None"}
 _MOST = 3
 """Ways in which a test came out on several ranks that are told; chosen by hand, as the next."""
 _LONGEST = 80
@@ -85,14 +85,14 @@ def _told(outcome: Outcome) -> str:
     """'false all 412 times', 'true the last time, and false the 411 times before'."""
     value = outcome.last[-1]
     count, times = outcome.counts[value], outcome.times
-    before = next((_VALUES[other] for other, had in outcome.counts.items() if had and other != value), "")
+    before = next((WORDS[other] for other, had in outcome.counts.items() if had and other != value), "")
     if times == 1:
-        return f"{_VALUES[value]}, the one time that it was asked,"
+        return f"{WORDS[value]}, the one time that it was asked,"
     if not before:
-        return f"{_VALUES[value]} all {times:,} times"
+        return f"{WORDS[value]} all {times:,} times"
     if count == 1:
-        return f"{_VALUES[value]} the last time, and {before} the {times - 1:,} before,"
-    return f"{_VALUES[value]} the last time, and {count:,} of {times:,} times in all,"
+        return f"{WORDS[value]} the last time, and {before} the {times - 1:,} before,"
+    return f"{WORDS[value]} the last time, and {count:,} of {times:,} times in all,"
 
 
 def _text(case: Case, place: Place) -> str:

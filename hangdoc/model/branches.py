@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+VALUES = ("TF", "FT", "NV", "VN")
+"""What a test has without a jump and with one."""
+WORDS = {"T": "true", "F": "false", "N": "None", "V": "not None"}
 LAST = 16
 """Values that ``Branch.last`` holds at most."""
 MOST_TAKEN = 100
@@ -38,9 +41,10 @@ class BranchCounts:
     """``counts`` has every value that it ever had: the code ran first when it was recorded already, and the test did
     not come so often that the probe gave up on it."""
 
-    def count(self, value: str) -> int:
-        """How often it had that value."""
-        return sum(count for each, count in zip(self.values, self.counts, strict=True) if each == value)
+    @property
+    def is_sound(self) -> bool:
+        """False where a file says what no probe does."""
+        return self.values in VALUES and set(self.last) <= set(self.values) and min(self.counts) >= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The calls of all ranks on a time line, in the Trace Event Format that Perfetto and chrome://tracing open.
 
 A rank is a process and a group a track. One collective's slices are joined by arrows over the ranks. The hang and the
-calls at which the ranks diverged are instants, and so are the tests that the rank came by at last, on a track of
-their own.
+calls at which the ranks diverged are instants.
 
 Format: "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (2016 and later).
 """
@@ -13,12 +12,12 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from pathlib import PurePosixPath
 from typing import Any
 
-from hangdoc.model.branches import BranchCounts, Taken
+from hangdoc.model.branches import WORDS, BranchCounts, Taken
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import harmless
 
@@ -30,7 +29,6 @@ _MOST_LANES = 16
 """Tracks of a group in a rank; chosen by hand: more calls in flight at once are cut short."""
 _MOST_MEMBERS = 16
 """Of a group, from which on a track does not list them; chosen by hand."""
-_VALUES = {"T": "true", "F": "false", "N": "is None", "V": "is not None"}
 _ENDS = (
     "A slice is drawn from the issue of a call to its end as PyTorch's watchdog noticed it; "
     "where that is not recorded, up to the rank's next call."
@@ -43,7 +41,7 @@ _Collective = tuple[tuple[str, tuple[int, ...]], int]
 
 def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     """The document; without calls and without a snapshot, only the instant of the hang. Times in microseconds."""
-    told = [rank for rank in job.ranks if rank.journal is not None or _taken(rank)] if job is not None else []
+    told = [r for r in job.ranks if r.journal is not None or (r.process and r.process.taken)] if job is not None else []
     most = max(1, _MOST_CALLS // max(1, len(told)))
     ranks = [_Tracks(rank, most) for rank in told]
     begun = min(itertools.chain.from_iterable(rank.begins for rank in ranks), default=0)
@@ -92,6 +90,7 @@ class _Tracks:
         threads = dict.fromkeys(phase.thread_id for phase in journal.phases)
         self._steps = {thread: number for number, thread in enumerate(threads, 1 + len(groups))}
         self._tests = 1 + len(groups) + len(threads)
+        self._taken = _known(rank.process) if rank.process is not None else []
         self._next = 1 + self._tests
 
     @property
@@ -99,7 +98,7 @@ class _Tracks:
         """When its calls and the parts of its steps began, in Unix ns."""
         yield from (call.created_ns for call in self._calls[:1])
         yield from (phase.begun_ns for phase in self._journal.phases)
-        yield from (each.at_ns for each, _ in _taken(self.rank))
+        yield from (taken.at_ns for taken, _ in self._taken)
 
     @property
     def until(self) -> int:
@@ -146,8 +145,8 @@ class _Tracks:
                 yield _metadata("thread_name", rank.rank, lane.track, harmless(self._track_name(name)) + more)
         for number in self._steps.values():
             yield _metadata("thread_name", rank.rank, number, "step")
-        if _taken(rank):
-            yield _metadata("thread_name", rank.rank, self._tests, "branches")
+        if self._taken:
+            yield _metadata("thread_name", rank.rank, self._tests, "tests of the main thread")
 
     def slices(self, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:
         """Each call with its slice, in the order in which they were issued."""
@@ -197,28 +196,17 @@ class _Tracks:
             yield {**slice_, "pid": self.rank.rank, "tid": self._steps[phase.thread_id], "args": {}}
 
     def tests(self, begun: int) -> Iterator[Event]:
-        """How the tests of the program came out in the main thread, since the last calls before the hang."""
-        for each, test in _taken(self.rank):
-            file = PurePosixPath(test.file).name
-            where = {"function": harmless(test.function), "file": harmless(test.file), "column": 1 + test.column}
-            yield {
-                "name": harmless(f"{file}:{test.line} {_VALUES.get(each.value, each.value)}"),
-                "cat": "branch",
-                "ph": "i",
-                "s": "t",
-                "ts": (each.at_ns - begun) / 1e3,
-                "pid": self.rank.rank,
-                "tid": self._tests,
-                "args": where,
-            }
+        """How the last tests of the main thread came out, each an instant."""
+        for taken, branch in self._taken:
+            place = f"{branch.file.rpartition('/')[2]}:{branch.line} {branch.function}()"
+            instant = {"name": harmless(f"{place} {WORDS[taken.value]}"), "cat": "test", "ph": "i", "s": "t"}
+            yield {**instant, "ts": (taken.at_ns - begun) / 1e3, "pid": self.rank.rank, "tid": self._tests}
 
 
-def _taken(rank: RankSnapshot) -> list[tuple[Taken, BranchCounts]]:
-    """The outcomes that the rank's probe has recorded last, each with its test."""
-    process = rank.process
-    if process is None:
-        return []
-    known = (each for each in process.taken if each.at_ns > 0 and 0 <= each.branch < len(process.branches))
+def _known(process: Process) -> list[tuple[Taken, BranchCounts]]:
+    """The last tests of the main thread, without what no probe says."""
+    branches = range(len(process.branches))
+    known = (each for each in process.taken if each.branch in branches and each.value in WORDS and each.at_ns > 0)
     return [(each, process.branches[each.branch]) for each in known]
 
 

@@ -64,11 +64,11 @@ PROGRAM = "\n".join(
 ).replace("BLOCKS = 5", "import json, os, statistics, time\nBLOCKS = 5")
 KINDS = {"bare": None, "off": tuple(each for each in RECORDED if each != "branches"), "on": RECORDED}
 ROWS = {
-    "DDP step with 60 branches": "a small DDP step with 60 branches of the program's own on 2 ranks, Python 3.12, with "
-    "the recorder of branches against bare, by the clock / in CPU time",
-    "preprocessing": "pure-Python preprocessing on 2 ranks, Python 3.12, as above",
+    "DDP step with 60 branches": "a small DDP step with 60 branches of the program's own on 2 ranks, which are "
+    "recorded, against bare, by the clock / in CPU time",
+    "preprocessing": "pure-Python preprocessing on 2 ranks, of which branches are recorded, as above",
 }
-BUSY_SECONDS = 10.0
+"""The rows of the guide's page, by load: with Python 3.12."""
 
 
 def busy(count: int) -> int:

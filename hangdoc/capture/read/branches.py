@@ -10,12 +10,12 @@ import binascii
 import struct
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_counters
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.branches import BranchCounts, Taken
+from hangdoc.model.branches import VALUES, WORDS, BranchCounts, Taken
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Call
 from hangdoc.model.ran import RanCode
@@ -32,7 +32,6 @@ _LONGEST_NAME = 300
 _MOST_BRANCHES = 120
 _MOST_TAKEN = 100
 _LAST = 16
-_VALUES = ("TF", "FT", "NV", "VN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,10 @@ class Recorded:
     branches: tuple[BranchCounts, ...] = ()
     taken: tuple[Taken, ...] = ()
     why: str = ""
+
+    def without_tests(self) -> Recorded:
+        """What may be told where nothing of the source is wanted: which lines have run, as of any process."""
+        return replace(self, branches=(), taken=())
 
 
 NOTHING_RECORDED = Recorded()
@@ -111,7 +114,7 @@ def _counted(bytecode: Any, table: Any, first: int, minor: int) -> Counted | Non
 def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> BranchCounts | None:
     number, line, column, end_line, end_column, values, first, second, last, told = row
     code = codes[number] if type(number) is int and 0 <= number < len(codes) else None
-    if code is None or not _is_line(line) or values not in _VALUES or not isinstance(last, str):
+    if code is None or not _is_line(line) or values not in VALUES or not isinstance(last, str):
         return None
     return BranchCounts(
         code[0].file,
@@ -134,7 +137,13 @@ def _events(answer: dict[str, Any]) -> list[Taken]:
     for thread, parts in _rows(answer.get("threads"), 2, _MOST_CODES):
         flat = _list(parts)[-3 * _MOST_EVENTS :] if thread == answer.get("main") else []
         for number, value, at in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
-            if type(number) is int and 0 <= number < count and value in ("T", "F", "N", "V") and type(at) is int:
+            if (
+                type(number) is int
+                and 0 <= number < count
+                and isinstance(value, str)
+                and value in WORDS
+                and type(at) is int
+            ):
                 found.append(Taken(number, value, at))
     return found
 

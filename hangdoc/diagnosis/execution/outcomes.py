@@ -16,8 +16,6 @@ from hangdoc.model.ran import Tested
 Place = tuple[str, int, int, int, int]
 """File, line, column, last line, end column."""
 
-_PAIRS = ("TF", "FT", "NV", "VN")
-
 RECORDER, COUNTERS = "recorder", "counters"
 
 
@@ -54,9 +52,8 @@ class Outcomes:
             for code in process.code:
                 for tested in code.tests:
                     _add(table, place_of(code.file, tested), _counted(tested))
-            for branch in process.branches:
-                if branch.values in _PAIRS:
-                    _add(table, place_of(branch.file, branch), _recorded(branch))
+            for branch in filter(lambda each: each.is_sound, process.branches):
+                _add(table, place_of(branch.file, branch), _recorded(branch))
 
     def of(self, rank: int, place: Place) -> Outcome | None:
         """How a test came out on a rank; None where nothing is known of it."""

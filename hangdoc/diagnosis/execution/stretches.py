@@ -52,8 +52,10 @@ def _since(rank: RankSnapshot, at_ns: int) -> Stretch | None:
     process, journal = rank.process, rank.journal
     if process is None or journal is None or not process.branches:
         return None
-    last = [journal.call_issued_ns(place) for place in range(len(journal.calls))[-2:]]
-    all_since = min(last, default=0) if len(process.taken) < MOST_TAKEN else process.taken[0].at_ns
+    last = [at for place in range(len(journal.calls))[-2:] if (at := journal.call_issued_ns(place))]
+    if not last:
+        return None
+    all_since = min(last) if len(process.taken) < MOST_TAKEN else process.taken[0].at_ns
     if at_ns < all_since:
         return None
     taken = [each for each in process.taken if each.at_ns > at_ns and 0 <= each.branch < len(process.branches)]

@@ -196,12 +196,17 @@ def test_nothing_of_the_job_becomes_markup(found: Diagnosis) -> None:
 
 def test_the_time_line_has_a_track_of_branches(recorded: JobSnapshot, found: Diagnosis) -> None:
     events = json.loads(timeline.render(found, recorded))["traceEvents"]
-    tracks = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["args"].get("name") == "branches"}
+    tracks = {
+        (e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["args"].get("name") == "tests of the main thread"
+    }
     assert {rank for rank, _ in tracks} == {0, 1, 2}
-    drawn = [e for e in events if e.get("cat") == "branch"]
+    drawn = [e for e in events if e.get("cat") == "test"]
     assert {(e["pid"], e["tid"]) for e in drawn} == tracks
     assert {(e["ph"], e["s"]) for e in drawn} == {("i", "t")}
-    assert [e["name"] for e in drawn if e["pid"] == 1] == ["best_loss.py:65 false", "best_loss.py:55 true"]
+    assert [e["name"] for e in drawn if e["pid"] == 1] == [
+        "best_loss.py:65 epoch() false",
+        "best_loss.py:55 validate() true",
+    ]
     others = {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
     assert others.isdisjoint(tracks)
     calls = {e["name"]: e["ts"] for e in events if e["ph"] == "X" and e["pid"] == 1}
@@ -209,7 +214,7 @@ def test_the_time_line_has_a_track_of_branches(recorded: JobSnapshot, found: Dia
 
 
 def test_a_time_line_of_unrecorded_ranks_has_none(unrecorded: JobSnapshot) -> None:
-    assert '"branches"' not in timeline.render(diagnose(unrecorded), unrecorded)
+    assert '"tests of' not in timeline.render(diagnose(unrecorded), unrecorded)
 
 
 def test_odd_places_and_times_are_passed_over(recorded: JobSnapshot) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from hangdoc.diagnosis.execution.outcomes import COUNTERS, RECORDER, Outcomes, who_counts
 from hangdoc.model import ran
 from hangdoc.model.branches import BranchCounts
@@ -65,6 +70,12 @@ def test_tests_on_a_line_are_those_that_every_rank_knows() -> None:
     assert found.on_line((0, 1), FILE, 42) == []
     assert found.on_line((0, 1, 2), FILE, 41) == []
     assert found.on_line((), FILE, 41) == []
+
+
+@pytest.mark.parametrize("unsound", [{"values": "XYZ"}, {"last": "TX"}, {"counts": (-1, 2)}])
+def test_a_row_that_no_probe_writes_is_left_out(unsound: dict[str, Any]) -> None:
+    process = Process(1, 0, "rank", branches=(replace(recorded((3, 1), "FT"), **unsound),))
+    assert table(r0=process).of(0, PLACE) is None
 
 
 def test_whose_word_it_is() -> None:

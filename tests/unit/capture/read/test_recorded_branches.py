@@ -40,8 +40,7 @@ def test_of_code_that_ran_first_when_it_was_recorded_every_line_is_known() -> No
     found = recorded(answer(), "3.12.1", ())
     assert found.code == (RanCode(FILE, "step", 40, called=True, ran=(41, 43), idle=(42, 44)),)
     assert found.branches == (BranchCounts(FILE, "step", 41, 7, 41, 19, "FT", (411, 1), "FFFT", whole=True),)
-    assert found.branches[0].count("T") == 1
-    assert found.branches[0].count("F") == 411
+    assert found.branches[0].is_sound
 
 
 def test_the_last_values_are_those_of_the_main_thread_since_the_last_call_but_one() -> None:
@@ -65,6 +64,12 @@ def test_a_count_that_may_lack_some_is_not_whole() -> None:
     before = [*STEP[:5], False, "", ""]
     assert not recorded(answer(codes=[before]), "3.12.1", ()).branches[0].whole
     assert not recorded(answer(tests=[[*TEST[:9], False]]), "3.12.1", ()).branches[0].whole
+
+
+def test_without_source_no_test_is_told() -> None:
+    found = recorded(answer(), "3.12.1", ()).without_tests()
+    assert (found.branches, found.taken) == ((), ())
+    assert found.code
 
 
 def test_why_nothing_is_recorded_is_told() -> None:
