@@ -13,6 +13,8 @@ VALUES = ("TF", "FT", "NV", "VN")
 WORDS = {"T": "true", "F": "false", "N": "None", "V": "not None"}
 LAST = 16
 """Values that ``Branch.last`` holds at most."""
+MOST_BRANCHES = 120
+"""Entries of ``Process.branches``: fewer are all tests that were recorded."""
 MOST_TAKEN = 100
 """Entries of ``Process.taken``, the newest: fewer are all of them."""
 

@@ -6,11 +6,11 @@ waits in a barrier → these three and these two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Step
-from hangdoc.model.branches import MOST_TAKEN, BranchCounts
+from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts
 from hangdoc.model.journal import Call, Journal
 from hangdoc.model.snapshot import RankSnapshot
 
@@ -68,13 +68,20 @@ def _place(test: BranchCounts) -> tuple[str, str, int, int]:
 
 
 def _told_of_both(ranks: tuple[RankSnapshot, RankSnapshot], found: tuple[Stretch, Stretch]) -> tuple[Stretch, Stretch]:
-    """Without tests that one side may have gone by untold: it has come by often before, and has not all outcomes."""
-    untold = {
-        _place(test)
-        for rank, own in zip(ranks, found, strict=True)
-        for test in (rank.process.branches if rank.process is not None else ())
-        if not test.whole and _place(test) not in {step.place for step in own.steps}
-    }
-    sides = [[(s, t) for s, t in zip(*side, strict=True) if s.place not in untold] for side in found]
+    """Without tests that one side may have gone by untold: it has come by before, and not all outcomes were told."""
+    places = {step.place for side in found for step in side.steps}
+    told = [
+        {step.place for step in own.steps} | _always_told(rank, places) for rank, own in zip(ranks, found, strict=True)
+    ]
+    both = told[0] & told[1]
+    sides = [[(s, t) for s, t in zip(*side, strict=True) if s.place in both] for side in found]
     mine, theirs = (Stretch([step for step, _ in side], [test for _, test in side]) for side in sides)
     return mine, theirs
+
+
+def _always_told(rank: RankSnapshot, places: set[Hashable]) -> set[Hashable]:
+    """Those of the places at which the rank has told of every test."""
+    branches = rank.process.branches if rank.process is not None else ()
+    recorded = {_place(test) for test in branches}
+    untold = {_place(test) for test in branches if not test.whole}
+    return (places if len(branches) < MOST_BRANCHES else places & recorded) - untold
