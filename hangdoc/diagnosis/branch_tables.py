@@ -11,8 +11,10 @@ from dataclasses import replace
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.alignment import align, first_difference
 from hangdoc.diagnosis.execution.moments import moment
+from hangdoc.diagnosis.execution.outcomes import place_of
 from hangdoc.diagnosis.execution.stretches import Stretch, stretches
-from hangdoc.diagnosis.execution.tested import tested
+from hangdoc.diagnosis.execution.tested import condition_at, tested
+from hangdoc.model.branches import BranchCounts
 from hangdoc.model.diagnosis import Branch, BranchCell, BranchRow, BranchTable, Divergence
 from hangdoc.model.message import Place
 from hangdoc.model.writing import Writer
@@ -55,13 +57,20 @@ def _table(case: Case, ranks: tuple[int, int], branch: Branch | None, writer: Wr
     if first is None:
         return None
     begin = max(0, first - _BEFORE)
-    named = (branch.file, branch.line) if branch is not None else None
     rows = []
     for one, other in columns[begin : begin + _ROWS]:
         cells = _cell(case, mine, one, writer), _cell(case, theirs, other, writer)
         test = mine.tests[one] if one is not None else theirs.tests[other or 0]
-        rows.append(BranchRow(cells, decides=(test.file, test.line) == named))
+        rows.append(BranchRow(cells, decides=branch is not None and _is_tested(case, branch, test)))
     return BranchTable(ranks, f"{call.op} #{call.sequence}", tuple(rows), begin, len(columns) - begin - len(rows))
+
+
+def _is_tested(case: Case, branch: Branch, test: BranchCounts) -> bool:
+    """True if it is the branch's condition, or a part of one that several tests make up."""
+    if test.file != branch.file:
+        return False
+    condition = condition_at(case.sources, branch.file, branch.line)
+    return condition.holds(place_of(test.file, test)) if condition is not None else test.line == branch.line
 
 
 def _cell(case: Case, side: Stretch, at: int | None, writer: Writer) -> BranchCell | None:

@@ -121,6 +121,18 @@ def test_the_table_begins_with_what_both_did_and_marks_what_differs(found: Diagn
     ]
 
 
+def test_another_test_of_that_line_is_not_the_condition(recorded: JobSnapshot) -> None:
+    ranks = []
+    for rank in recorded.ranks:
+        assert rank.process is not None
+        *others, loss = rank.process.branches
+        branches = (*others, replace(loss, column=16, end_column=25))
+        ranks.append(replace(rank, process=replace(rank.process, branches=branches)))
+    found = diagnose(replace(recorded, ranks=tuple(ranks)))
+    assert found.branches is not None
+    assert [row.decides for row in found.branches.rows] == [False] * 4
+
+
 def test_no_more_than_thirty_rows_around_the_first_difference(recorded: JobSnapshot) -> None:
     ranks = []
     for rank in recorded.ranks:
