@@ -344,3 +344,12 @@ def test_what_an_exception_was_raised_from_is_told_with_how(details: types.Modul
         ("KeyError", "'label'", True),
     ]
     assert all(place[0][2] == "fail" for _, _, place, _ in found)
+
+
+def test_what_is_recorded_is_what_the_watch_says(probe: types.ModuleType) -> None:
+    from hangdoc.sidecar.options import RECORDABLE, RECORDED, recorded
+
+    assert tuple(what for what in RECORDABLE if probe.records({}, what)) == RECORDED
+    settings = {"record": list(recorded("collectives,lines"))}
+    assert [what for what in RECORDABLE if probe.records(settings, what)] == ["collectives", "lines"]
+    assert "branches" in RECORDED
