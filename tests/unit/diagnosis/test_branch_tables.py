@@ -14,10 +14,12 @@ from published_schema import SCHEMA, faults
 from hangdoc.diagnosis.verdict import diagnose
 from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.codec import snapshot_from_bytes
-from hangdoc.model.diagnosis import BranchCell, Diagnosis
+from hangdoc.model.diagnosis import Branch, BranchCell, BranchMoment, Diagnosis, Divergence
 from hangdoc.model.document import diagnosis_document, schema
 from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.wording import ordinal
 from hangdoc.report import markdown, page, terminal, timeline
+from hangdoc.report.reason_rows import reason_rows
 
 CASES = Path(__file__).parents[2] / "data"
 FOR_STEP, FOR_EPOCH, LOSS = 0, 1, 2
@@ -80,6 +82,44 @@ def test_the_moment_is_in_every_format(found: Diagnosis) -> None:
     assert document["divergence"]["branch"].get("moment") == moment
     jsonschema.validate(document, schema())
     assert faults(json.loads(json.dumps(document)), SCHEMA) == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "moment", "said"),
+    [
+        ("for batch in loader:", BranchMoment((1,), "ended", 1, alone=True), "ended on rank 1 alone, after 1 round."),
+        (
+            "for batch in loader:",
+            BranchMoment((1,), "ended", 1042, alone=False),
+            "ended on rank 1, after 1,042 rounds.",
+        ),
+        (
+            "elif loss > limit:",
+            BranchMoment((1, 2), "True", 1, alone=False),
+            "was True the 2nd time on ranks 1 and 2, and False there the time before.",
+        ),
+        (
+            "while busy:",
+            BranchMoment((1,), "False", 1110, alone=True),
+            "was False the 1,111th time on rank 1 alone, and True there the 1,110 times before.",
+        ),
+    ],
+)
+def test_the_words_of_a_moment(condition: str, moment: BranchMoment, said: str) -> None:
+    found = Diagnosis(
+        "hang", "It hangs.", divergence=Divergence((), Branch("/a.py", 3, condition, "if", moment=moment))
+    )
+    (row,) = (row for row in reason_rows(found) if row.label == "when")
+    tested = condition.removesuffix(":").removeprefix("elif ").removeprefix("while ")
+    assert row.pieces[0].text == f"`{tested}` {said}"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (113, "113th"), (1022, "1,022nd")],
+)
+def test_ordinals(number: int, said: str) -> None:
+    assert ordinal(number) == said
 
 
 def test_without_recorded_branches_nothing_changes(unrecorded: JobSnapshot, found: Diagnosis) -> None:
