@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import blocked_calls, sockets
+from hangdoc.capture.read.branches import NOTHING_RECORDED
+from hangdoc.capture.read.branches import Recorded as RecordedBranches
 from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails
 from hangdoc.model.frames import own_frames
@@ -32,6 +34,8 @@ class BlockingFiles:
     named: Mapping[int, tuple[OpenFile, ...]]
     code: Mapping[int, tuple[RanCode, ...]]
     """By pid what has run of the program."""
+    branches: Mapping[int, RecordedBranches] = field(default_factory=dict)
+    """By pid what its probe records."""
 
 
 def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
@@ -65,6 +69,7 @@ def process_of(
     """The process and those below it, each with its looks (by pid); None if ``family`` is None."""
     if family is None:
         return None
+    recorded = files.branches.get(family.pid, NOTHING_RECORDED)
     return Process(
         pid=family.pid,
         ppid=family.ppid,
@@ -77,10 +82,19 @@ def process_of(
         locked_files=files.locked.get(family.pid, ()),
         named_locks=files.named.get(family.pid, ()),
         cwd=family.cwd,
-        code=files.code.get(family.pid, ()),
+        code=_with_recorded(files.code.get(family.pid, ()), recorded.code),
+        branches=recorded.branches,
+        taken=recorded.taken,
         environment=family.environment,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )
+
+
+def _with_recorded(counted: tuple[RanCode, ...], recorded: tuple[RanCode, ...]) -> tuple[RanCode, ...]:
+    """What the counters tell, but for code that the probe has watched, which has none."""
+    watched = {(code.file, code.first_line, code.function) for code in recorded}
+    others = (code for code in counted if (code.file, code.first_line, code.function) not in watched)
+    return tuple(sorted((*others, *recorded), key=lambda code: (code.file, code.first_line, code.function)))
 
 
 def _with_files(looks: list[ProcessState], blocked: Mapping[int, tuple[OpenFile, ...]]) -> tuple[ProcessState, ...]:

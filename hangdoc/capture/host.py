@@ -240,7 +240,13 @@ class _Capture:
         tracing = Task(lambda: (self.outputs.tracebacks(), self.outputs.logged()))
         shared = self.notes.result(telling, "log", time.monotonic() + _SHARED_SECONDS, None)
         traces, logged = self.notes.result(tracing, "log", time.monotonic() + _SHARED_SECONDS, ((), None))
-        files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()})
+        branches = {pid: found.branches for pid, rank in self.rank_of.items() if (found := details.get(rank))}
+        for pid, recorded in branches.items():
+            if recorded.why:
+                self.notes.missing.append(Unavailable("branches", recorded.why, rank=self.rank_of[pid]))
+        if self.options.no_source:
+            branches = {pid: found.without_tests() for pid, found in branches.items()}
+        files = BlockingFiles(blocked, locked, named, {pid: ran for pid, (ran, _) in code.items()}, branches)
         compiled = {pid: found for pid, (_, found) in code.items()}
         nccl = self.notes.result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
         return _Seen(

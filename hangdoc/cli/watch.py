@@ -108,7 +108,8 @@ def watch(
             metavar="WHAT,…",
             envvar=env("record"),
             help="What each rank keeps of what it does, of collectives, messages, store (waits on it), lines (those "
-            "that have run) and phases (data loading, forward, backward, optimizer step).",
+            "that have run), branches (how tests came out; Python 3.12 and 3.13) and phases (data loading, forward, "
+            "backward, optimizer step).",
         ),
     ] = ",".join(RECORDED),
     entries: Annotated[

@@ -17,17 +17,15 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
 from hangdoc.diagnosis.causes.ended_helpers import ENDED_BY_OTHERS
-from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, place
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.state.endings import refused_piece
 from hangdoc.diagnosis.state.missing_threads import missing_threads
-from hangdoc.model.diagnosis import Divergence, Evidence
+from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
-from hangdoc.model.message import Message, Place, Ranks
+from hangdoc.model.message import Message
 from hangdoc.model.nccl import Communicator, CommunicatorMember, OperationCount
 from hangdoc.model.process import ProcessKey
 from hangdoc.model.told_errors import told_errors
@@ -62,25 +60,6 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_timeout(case),
         *_logs(case, found),
     )
-
-
-def ran_evidence(
-    case: Case, blame: Blame[Explanation], found: Divergence | None, writer: Writer
-) -> tuple[Evidence, ...]:
-    """The lines under the conditions of the divergence that one side alone has run."""
-    branch = found.branch if found is not None else None
-    sides = (blame.culprits, others_of(case, blame))
-    if branch is None or not case.ran or not all(sides):
-        return ()
-    told = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
-    lines = []
-    for each in ran_alone(case, sides):
-        if (each.file, each.guard.line) in told:
-            mine, theirs = case.ran.known(sides[each.side]), case.ran.known(sides[1 - each.side])
-            ranks: Message = [" has run on ", Ranks(mine), " and never on ", Ranks(theirs)]
-            said = writer.write([Place(each.file, each.line), ranks, ", by the interpreter's counters"])
-            lines.append(Evidence("process", mine, said))
-    return tuple(lines[:_MOST_TOLD])
 
 
 def _outside_of_ranks(found: Blame[Explanation]) -> list[Evidence]:

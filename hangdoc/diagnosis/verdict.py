@@ -21,12 +21,13 @@ from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.branch_tables import branch_table, with_moment
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answers
-from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.led_there import is_around_wait, what_led_there
 from hangdoc.diagnosis.causes.left_traces import with_traces
 from hangdoc.diagnosis.causes.on_devices import further_sentence
@@ -42,7 +43,7 @@ from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import end_of_wait, not_shown, read
-from hangdoc.diagnosis.evidence import gather, ran_evidence, timed_out, written_evidence
+from hangdoc.diagnosis.evidence import gather, timed_out, written_evidence
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
@@ -50,6 +51,7 @@ from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
+from hangdoc.diagnosis.recorded import ran_evidence, recorded_evidence
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
 from hangdoc.diagnosis.state.aborted_calls import with_aborted_calls
@@ -254,6 +256,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     answered = answers_to_conditions(case, named.why, branch, by_rank=by_rank)
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
+    sides = with_moment(case, sides, found.culprits)
+    branch = sides.branch if sides is not None else None
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -270,11 +274,13 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         divergence=sides,
         code=code_excerpts(case, found, sides, writer),
         calls=call_tables(case, found, writer),
+        branches=branch_table(case, found.culprits, others_of(case, found), branch, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=(
             *written_evidence(told),
             *ran_evidence(case, found, sides, writer),
+            *recorded_evidence(case, found, sides, writer),
             *gather(case, found, writer),
             *told_in_logs(case.job, writer),
         ),

@@ -97,6 +97,23 @@ class BranchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchMoment:
+    """When the condition came out as nowhere before, as the ranks' recorders have counted it.
+
+    Example: true on rank 1 the 412th time, false there the 411 times before, and never true on another rank →
+    (1,), 'True', 411, alone.
+    """
+
+    ranks: tuple[int, ...]
+    value: str
+    """'True', 'False'; 'ended' of a loop over items."""
+    before: int
+    """How often it had come out the other way on each of them; of a loop, its rounds."""
+    alone: bool
+    """It never came out so on any other rank of the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """The condition on which the two sides diverged."""
 
@@ -107,6 +124,8 @@ class Branch:
     """'if', 'loop', 'try', 'return', 'match', 'expression'."""
     values: tuple[BranchValue, ...] = ()
     answers: tuple[BranchAnswer, ...] = ()
+    moment: BranchMoment | None = None
+    """None where it was not recorded, or what was does not prove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +245,49 @@ class CallTable:
     """The number at which the ranks diverged, if it was in this group."""
 
 
+@dataclass(frozen=True, slots=True)
+class BranchCell:
+    """How a test came out on one rank. ``test`` is its source, '' where that was not captured."""
+
+    place: str
+    """'train.py:61'."""
+    test: str
+    value: str
+    """'True', 'ended'."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRow:
+    """Tests of two ranks that belong together; None: that rank has none there. ``decides``: the condition of the
+    divergence is tested there."""
+
+    cells: tuple[BranchCell | None, BranchCell | None]
+    decides: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """True if the ranks did not come by here alike."""
+        return self.cells[0] != self.cells[1]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTable:
+    """How the tests came out on a culprit and on another rank after ``call``, the last one that both made alike."""
+
+    ranks: tuple[int, int]
+    call: str
+    rows: tuple[BranchRow, ...]
+    earlier: int = 0
+    """Rows that are left out before these; in all of them the ranks are alike."""
+    later: int = 0
+    """Rows that are left out after these."""
+
+    @property
+    def first(self) -> int:
+        """The place of the first row in which the ranks differ."""
+        return next((place for place, row in enumerate(self.rows) if row.differs), -1)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """Who, where, why, and how sure.
@@ -251,6 +313,8 @@ class Diagnosis:
     """The lines that prove the verdict, from the snapshot's own sources; () where those were not captured."""
     calls: tuple[CallTable, ...] = ()
     """The last calls of the groups in which ranks wait, that of the divergence first."""
+    branches: BranchTable | None = None
+    """Where the ranks' recorders show a difference after the last call that they made alike."""
     ranks: tuple[Activity, ...] = ()
     waits: tuple[Wait, ...] = ()
     evidence: tuple[Evidence, ...] = ()

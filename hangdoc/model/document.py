@@ -121,6 +121,17 @@ class AnswerDocument(TypedDict):
     left: Annotated[str, Said("What one side alone has under it, and still shows: 'Budget.exceeded', or ''.")]
 
 
+class MomentDocument(TypedDict):
+    """When the condition came out as nowhere before, where the ranks recorded it."""
+
+    ranks: _Ranks
+    value: Annotated[str, Said("How it came out, this once.", ("True", "False", "ended"))]
+    before: Annotated[
+        int, Said("How often it had come out the other way on each of these ranks; of a loop over items, its rounds.")
+    ]
+    alone: Annotated[bool, Said("It never came out so on any other rank.")]
+
+
 class BranchDocument(TypedDict):
     """The condition on which the sides diverged."""
 
@@ -136,6 +147,7 @@ class BranchDocument(TypedDict):
             "tests, under what one side alone has left something behind; none for most."
         ),
     ]
+    moment: NotRequired[MomentDocument]
 
 
 class DivergenceDocument(TypedDict):
@@ -317,7 +329,7 @@ def _side(side: Side) -> SideDocument:
 def _branch(branch: Branch | None) -> BranchDocument | None:
     if branch is None:
         return None
-    return {
+    document: BranchDocument = {
         "file": branch.file,
         "line": branch.line,
         "condition": branch.condition,
@@ -338,3 +350,7 @@ def _branch(branch: Branch | None) -> BranchDocument | None:
             for each in branch.answers
         ],
     }
+    if branch.moment is not None:
+        at = branch.moment
+        document["moment"] = {"ranks": sorted(at.ranks), "value": at.value, "before": at.before, "alone": at.alone}
+    return document

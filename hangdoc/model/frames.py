@@ -70,12 +70,18 @@ def libraries_between(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
     return tuple(frame for frame in own[: users[-1]] if is_third_party(frame.file)) if users else ()
 
 
+_RECORDER = "/hangdoc_probe_branches.py"
+"""A signal's handler may run while the interpreter tells it of a branch."""
+
+
 def own_frames(stack: Stack) -> Stack:
-    """``stack`` without the frames below multiprocessing's entry into the process.
+    """``stack`` without the probe's recorder of branches and the frames below multiprocessing's entry into the process.
 
     A forked process (a DataLoader worker, say) still carries its parent's frames there, a spawned one the
     ``<string>`` that started it; neither runs any more.
     """
+    if any(frame.file.endswith(_RECORDER) for frame in stack):
+        stack = tuple(frame for frame in stack if not frame.file.endswith(_RECORDER))
     for index, frame in enumerate(stack):
         if frame.file.endswith("/multiprocessing/process.py") and frame.function.endswith("_bootstrap"):
             return stack[: index + 1]

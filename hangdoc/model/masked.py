@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.logged import Logged, LogLine
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
@@ -126,6 +127,8 @@ _LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
     ProcessGroup: ("name", "members", "backend"),
     Journal: ("calls", "point_to_points", "counters"),
     RanCode: ("ran", "idle", "tests"),
+    BranchCounts: ("values", "counts", "last"),
+    Taken: "*",
     SourceText: ("text",),
     Module: ("digest", "text", "marks", "words"),
     Thread: ("state", "wchan", "syscall"),

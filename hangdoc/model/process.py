@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.ran import RanCode
 
 
@@ -136,7 +137,11 @@ class Process:
     """Of a child: the variables by which torch's env:// finds a job, as it was started with them."""
     children: tuple[Process, ...] = ()
     code: tuple[RanCode, ...] = ()
-    """What has run of the program, where the interpreter's counters could be read."""
+    """What has run of the program, where the interpreter's counters could be read or the probe records it."""
+    branches: tuple[BranchCounts, ...] = ()
+    """How its tests came out, where the probe records that (CPython 3.12 and 3.13): those decided last among them."""
+    taken: tuple[Taken, ...] = ()
+    """In the order in which they came out in the main thread since the rank's last call but one, the newest last."""
 
     @property
     def last(self) -> ProcessState | None:

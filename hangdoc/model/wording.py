@@ -52,6 +52,12 @@ def name_all(names: Sequence[str], most: int = 4) -> str:
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
+def ordinal(number: int) -> str:
+    """'1st', '412th', '1,022nd'."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def name_duration(seconds: float) -> str:
     """``'31 s'``, ``'2 min 5 s'``, ``'1 h 3 min'``; whole seconds, never negative."""
     whole = max(0, round(min(seconds, 1e9)))

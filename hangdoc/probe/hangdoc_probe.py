@@ -53,6 +53,7 @@ class State:
         self.answering = allocate_lock()
         self.phases = None  # hangdoc_probe_phases.Phases, where the watch asks for them
         self.lines = None  # hangdoc_probe_lines.Lines, unless the watch does without
+        self.branches = None  # hangdoc_probe_branches.Branches, unless the watch does without
         self.faults = None  # hangdoc_probe_faults.Faults
 
 
@@ -109,8 +110,8 @@ def _settings(folder):
 
 
 def records(settings, what):
-    """True if ``what`` is to be recorded: collectives, messages, store, lines and, only where named, phases."""
-    return what in settings.get("record", ("collectives", "messages", "store", "lines"))
+    """True if ``what`` is to be recorded. Phases are only where they are named."""
+    return what in settings.get("record", ("collectives", "messages", "store", "lines", "branches"))
 
 
 def library_roots():
@@ -128,6 +129,17 @@ def _count_lines(state):
 
         state.lines = hangdoc_probe_lines.Lines(library_roots())
         state.lines.more(sys._getframe())
+
+
+def _record_branches(state):
+    """Record how the branches of the program come out, where this Python tells."""
+    if not records(state.settings, "branches") or sys.implementation.name != "cpython" or sys.version_info < (3, 12):
+        return
+    import hangdoc_probe_branches
+    import hangdoc_probe_hooks
+
+    state.branches = hangdoc_probe_branches.Branches(library_roots())
+    state.branches.start(hangdoc_probe_hooks.hide_from_compiler)
 
 
 def _turn_recorder_on(settings):
@@ -177,6 +189,7 @@ def started(frame):
             import hangdoc_probe_serve
 
             hangdoc_probe_serve.start(state)
+            _record_branches(state)
     except Exception:  # the job goes on without us
         state.pid = os.getpid()
     finally:

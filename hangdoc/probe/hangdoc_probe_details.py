@@ -76,6 +76,7 @@ def collect(state, header, attributes, newest):
     header["phases"] = _copied(state.phases.rows) if state.phases is not None else []
     header["counts_lines"] = state.lines is not None and state.lines.short is not None
     header["first_store"] = stacks.add(state.first_store)
+    header["branches"] = _branches(state) if attributes else {}
     threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
     suspended = _suspended(threads) if attributes else []
     header["attributes"] = _values(threads, suspended) if attributes else []
@@ -227,6 +228,17 @@ def raised_from(error):
             step = parts["__traceback__"].__get__(error)
             found.append([_type_name(error), message_of(error), raised_at(step), direct])
     return found
+
+
+def _branches(state):
+    try:
+        if state.branches is None:
+            return {}
+        import hangdoc_probe_outcomes
+
+        return hangdoc_probe_outcomes.told(state.branches)
+    except Exception:  # code of an unusual make
+        return {}
 
 
 def _suspended(threads):

@@ -23,7 +23,7 @@ def patch(state):
     """Put the hooks in, where this torch has the methods and the watch wants what they record."""
     from torch._C import _distributed_c10d as c10d
 
-    _hide_from_compiler(*globals().values(), *vars(hangdoc_probe).values())
+    hide_from_compiler(*globals().values(), *vars(hangdoc_probe).values())
     group = c10d.ProcessGroup
     unwanted = set()
     if not hangdoc_probe.records(state.settings, "messages"):
@@ -34,7 +34,7 @@ def patch(state):
         import hangdoc_probe_phases
 
         state.phases = hangdoc_probe_phases.Phases(state.ring.maxlen)
-        hangdoc_probe_phases.install(state.phases, _hide_from_compiler)
+        hangdoc_probe_phases.install(state.phases, hide_from_compiler)
     for owner, name, make in (
         (getattr(c10d, "TCPStore", None), "__init__", _store_constructor),
         (getattr(c10d, "FileStore", None), "__init__", _store_constructor),
@@ -60,7 +60,7 @@ def patch(state):
         original = owner.__dict__.get(name) if owner is not None else None
         if original is not None and name not in unwanted:
             replacement = _disguised(make(original), original, owner, name)
-            _hide_from_compiler(replacement)
+            hide_from_compiler(replacement)
             setattr(owner, name, replacement)
 
 
@@ -77,7 +77,7 @@ def _disguised(replacement, original, owner, name):
     return replacement
 
 
-def _hide_from_compiler(*objects):
+def hide_from_compiler(*objects):
     """Keep torch.compile away from our functions and what they call: after a graph break it would compile these
     frames as it does the user's, and fail at ``sys._getframe``.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hangdoc.model.diagnosis import Branch, Diagnosis, Evidence
 from hangdoc.model.snapshot import MODULES, NO_PROBE
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.wording import name_ranks, ordinal
 from hangdoc.report.behavior_rows import FileNames, label_ranks
 from hangdoc.report.layout import Piece, Row
 
@@ -22,14 +23,34 @@ _MOST_SETS = 4
 
 
 def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
-    """Why, the condition, the fix and who else it could be."""
+    """Why, the condition and when it came out so, the fix and who else it could be."""
     if diagnosis.why:
         yield Row("why", (Piece(diagnosis.why),))
     yield from _branch(diagnosis)
+    yield from _moment(diagnosis)
     yield from fix_row(diagnosis)
     if diagnosis.repair and diagnosis.repair.text:
         yield Row("repair", (Piece(diagnosis.repair.text),))
     yield from _alternatives(diagnosis)
+
+
+def _moment(diagnosis: Diagnosis) -> Iterator[Row]:
+    """'`loss > limit` was True the 412th time on rank 1 alone, and False there the 411 times before'; of a loop
+    '`for batch in loader` ended on rank 1 alone, after 411 rounds'."""
+    branch = diagnosis.divergence.branch if diagnosis.divergence else None
+    if branch is None or branch.moment is None:
+        return
+    at = branch.moment
+    condition = re.sub("^(el)?if |^while ", "", branch.condition.removesuffix(":"))
+    whose = name_ranks(at.ranks) + (" alone" if at.alone else "")
+    many = f"{at.before:,} rounds" if at.before > 1 else "1 round"
+    if at.value == "ended":
+        yield Row("when", (Piece(f"`{condition}` ended on {whose}, after {many}."),))
+        return
+    other = "False" if at.value == "True" else "True"
+    times = f"the {at.before:,} times before" if at.before > 1 else "the time before"
+    said = f"was {at.value} the {ordinal(at.before + 1)} time on {whose}, and {other} there {times}."
+    yield Row("when", (Piece(f"`{condition}` {said}"),))
 
 
 def fix_row(diagnosis: Diagnosis) -> Iterator[Row]:

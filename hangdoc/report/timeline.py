@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
+from hangdoc.model.branches import WORDS, BranchCounts, Taken
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import harmless
 
@@ -39,7 +41,7 @@ _Collective = tuple[tuple[str, tuple[int, ...]], int]
 
 def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     """The document; without calls and without a snapshot, only the instant of the hang. Times in microseconds."""
-    told = [rank for rank in job.ranks if rank.journal is not None] if job is not None else []
+    told = [r for r in job.ranks if r.journal is not None or (r.process and r.process.taken)] if job is not None else []
     most = max(1, _MOST_CALLS // max(1, len(told)))
     ranks = [_Tracks(rank, most) for rank in told]
     begun = min(itertools.chain.from_iterable(rank.begins for rank in ranks), default=0)
@@ -55,6 +57,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
             if isinstance(call, Call):
                 arrows.setdefault((rank.group(call.group).key, call.sequence), []).append(slice_)
         events += rank.phases(begun, taken)
+        events += rank.tests(begun)
         events += rank.parted(diagnosis, drawn)
     events += _flows(arrows)
     verdict = harmless(f"{diagnosis.outcome}: {diagnosis.verdict}")
@@ -86,13 +89,16 @@ class _Tracks:
         self._lanes = {name: [_Lane(number)] for number, name in enumerate(groups, 1)}
         threads = dict.fromkeys(phase.thread_id for phase in journal.phases)
         self._steps = {thread: number for number, thread in enumerate(threads, 1 + len(groups))}
-        self._next = 1 + len(groups) + len(threads)
+        self._tests = 1 + len(groups) + len(threads)
+        self._taken = _known(rank.process) if rank.process is not None else []
+        self._next = 1 + self._tests
 
     @property
     def begins(self) -> Iterator[int]:
         """When its calls and the parts of its steps began, in Unix ns."""
         yield from (call.created_ns for call in self._calls[:1])
         yield from (phase.begun_ns for phase in self._journal.phases)
+        yield from (taken.at_ns for taken, _ in self._taken)
 
     @property
     def until(self) -> int:
@@ -139,6 +145,8 @@ class _Tracks:
                 yield _metadata("thread_name", rank.rank, lane.track, harmless(self._track_name(name)) + more)
         for number in self._steps.values():
             yield _metadata("thread_name", rank.rank, number, "step")
+        if self._taken:
+            yield _metadata("thread_name", rank.rank, self._tests, "tests of the main thread")
 
     def slices(self, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:
         """Each call with its slice, in the order in which they were issued."""
@@ -186,6 +194,20 @@ class _Tracks:
                 "dur": max(_SHORTEST, end - start),
             }
             yield {**slice_, "pid": self.rank.rank, "tid": self._steps[phase.thread_id], "args": {}}
+
+    def tests(self, begun: int) -> Iterator[Event]:
+        """How the last tests of the main thread came out, each an instant."""
+        for taken, branch in self._taken:
+            place = f"{branch.file.rpartition('/')[2]}:{branch.line} {branch.function}()"
+            instant = {"name": harmless(f"{place} {WORDS[taken.value]}"), "cat": "test", "ph": "i", "s": "t"}
+            yield {**instant, "ts": (taken.at_ns - begun) / 1e3, "pid": self.rank.rank, "tid": self._tests}
+
+
+def _known(process: Process) -> list[tuple[Taken, BranchCounts]]:
+    """The last tests of the main thread, without what no probe says."""
+    branches = range(len(process.branches))
+    known = (each for each in process.taken if each.branch in branches and each.value in WORDS and each.at_ns > 0)
+    return [(each, process.branches[each.branch]) for each in known]
 
 
 class _Lane:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
-RECORDED = ("collectives", "messages", "store", "lines")
+RECORDED = ("collectives", "messages", "store", "lines", "branches")
 """What ranks keep of what they do, unless ``--record`` says otherwise."""
 RECORDABLE = (*RECORDED, "phases")
 MOST_ENTRIES = 20_000

@@ -107,12 +107,19 @@ class Job:
     """A job that measures when it is its turn."""
 
     def __init__(
-        self, folder: Path, seconds: float, *, watched: bool, record: Sequence[str] = (), hosts: Hosts | None = None
+        self,
+        folder: Path,
+        seconds: float,
+        *,
+        watched: bool,
+        record: Sequence[str] = RECORDED,
+        hosts: Hosts | None = None,
+        program: str = JOB,
     ) -> None:
-        """``record``: what its watch records besides what it does by default."""
+        """``record``: what its watch records. ``program``: with its loads."""
         script, turns, results = folder / "job.py", folder / "turns", folder / "results"
         folder.mkdir(parents=True)
-        script.write_text(JOB)
+        script.write_text(program)
         for fifo in (turns, results):
             os.mkfifo(fifo)
         environment = {
@@ -124,7 +131,7 @@ class Job:
             **({"GLOO_SOCKET_IFNAME": "eth0"} if hosts is not None else {}),
         }
         self.watched = watched
-        self._record = ["--record", ",".join((*RECORDED, *record))] if record else []
+        self._record = ["--record", ",".join(record)] if record != RECORDED else []
         self._script, self._folder, self._environment = script, folder, environment
         self._processes = (
             [self._started()] if hosts is None else [self._started_on(host.enter, hosts) for host in hosts]
@@ -195,7 +202,7 @@ def two_jobs(folder: Path, seconds: float, record: Sequence[str], *, two_hosts: 
     try:
         bare = Job(folder / "bare", seconds, watched=False, hosts=hosts)
         bare.turn()
-        watched = Job(folder / "watched", seconds, watched=True, record=record, hosts=hosts)
+        watched = Job(folder / "watched", seconds, watched=True, record=(*RECORDED, *record), hosts=hosts)
         for _ in range(int(MEETING_SECONDS / (2 * seconds)) if two_hosts else 1):  # of both loads
             watched.turn()
         yield bare, watched

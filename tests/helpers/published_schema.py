@@ -7,6 +7,10 @@ class Either(tuple):
     """One of these shapes."""
 
 
+class Optional(tuple):
+    """The one shape of a field that may be missing."""
+
+
 RANKS = [int]
 FRAME = {"file": str, "line": int, "function": str}
 SIDE = {
@@ -33,6 +37,7 @@ BRANCH = {
         }
     ],
     "answers": [{"function": str, "file": str, "line": int, "condition": str, "subject": str, "left": str}],
+    "moment": Optional(({"ranks": RANKS, "value": {"True", "False", "ended"}, "before": int, "alone": bool},)),
 }
 SCHEMA = {
     "schema": {"hangdoc.diagnosis/1"},
@@ -97,8 +102,8 @@ SCHEMA = {
 }
 
 
-OPTIONAL = {"job": str, "others": [SCHEMA]}
-"""Only where dumps of several jobs lay in one folder."""
+# Only where dumps of several jobs lay in one folder.
+SCHEMA |= {"job": Optional((str,)), "others": Optional(([SCHEMA],))}
 
 
 def faults(value, shape, place="$"):
@@ -119,8 +124,8 @@ def faults(value, shape, place="$"):
         return [fault for i, item in enumerate(value) for fault in faults(item, shape[0], f"{place}[{i}]")]
     if not isinstance(value, dict):
         return [f"{place}: not an object"]
-    if shape is SCHEMA:
-        shape = shape | {key: OPTIONAL[key] for key in value.keys() & OPTIONAL.keys()}
+    may_miss = {key for key, each in shape.items() if isinstance(each, Optional)} - value.keys()
+    shape = {key: each[0] if isinstance(each, Optional) else each for key, each in shape.items() if key not in may_miss}
     if value.keys() != shape.keys():
         return [f"{place}: keys differ: {sorted(value.keys() ^ shape.keys())}"]
     return [fault for key in shape for fault in faults(value[key], shape[key], f"{place}.{key}")]

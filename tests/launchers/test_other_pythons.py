@@ -66,6 +66,9 @@ def test_a_scenario_under_watch(python: str, watch: Watch) -> None:
     assert done.document is not None
     assert_rank_0_alone_calls(done.document)
     assert "#" in done.stderr, done.explain()  # the calls have numbers: the recorder's history was read
+    told = [each["text"] for each in done.document["evidence"] if "as the probe recorded" in each["text"]]
+    recorded = "`rank == 0` at rank_guard.py:39 was true, the one time that it was asked, on rank 0"
+    assert any(text.startswith(recorded) for text in told) == ("python3.10" not in python)
     assert done.survivors == ()
 
 

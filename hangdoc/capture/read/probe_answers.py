@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hangdoc.capture.read import flight_recorder
+from hangdoc.capture.read.branches import NOTHING_RECORDED
+from hangdoc.capture.read.branches import Recorded as RecordedBranches
+from hangdoc.capture.read.branches import recorded as recorded_branches
 from hangdoc.capture.read.flight_recorder import Recorded, StackTable
 from hangdoc.capture.read.recorder_groups import counters as counters_of
 from hangdoc.capture.safe.foreign import parse_json
@@ -78,6 +81,7 @@ class ProbeDetails:
     """For each task of an idle event loop: the Python id of the loop's thread, the task's frames innermost first."""
     counts_lines: bool = False
     """CPython 3.11 has counted from each function's first call on which of its lines have run."""
+    branches: RecordedBranches = NOTHING_RECORDED
     library_roots: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     """The files of what the process has imported, without those below ``library_roots``."""
@@ -167,6 +171,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             if (found := stacks.whole(at)) is not None
         ),
         counts_lines=header.get("counts_lines") is True,
+        branches=recorded_branches(header.get("branches"), _text(header.get("python")), journal.calls),
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
         modules=tuple(_text(file) for file in _list(header.get("modules"))[:_MOST_MODULES]),
         typed_in=tuple(

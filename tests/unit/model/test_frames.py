@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.model.frames import is_library_file, is_third_party, user_frames
+from hangdoc.model.frames import is_library_file, is_third_party, own_frames, user_frames
 from hangdoc.model.process import Frame
 
 
@@ -80,3 +80,14 @@ def test_a_forked_workers_parent_frames_do_not_count() -> None:
 )
 def test_of_torch_only_what_decides_by_data(file: str, expected: bool) -> None:
     assert is_third_party(f"/venv/lib/python3.11/site-packages/{file}") == expected
+
+
+def test_the_probe_s_recorder_is_on_no_stack() -> None:
+    """A signal's handler may run in it."""
+    handler, own, step = (
+        Frame("/job/train.py", 9, "on_signal"),
+        Frame("/x/hangdoc/probe/hangdoc_probe_branches.py", 200, "branch"),
+        Frame("/job/train.py", 30, "step"),
+    )
+    assert own_frames((handler, own, step)) == (handler, step)
+    assert own_frames((handler, step)) == (handler, step)

@@ -370,3 +370,12 @@ def test_modules_are_named_by_file_and_none_of_them_is_asked(
     assert details._modules() == ["/job/mine.py"]
     monkeypatch.setattr(details, "MOST_MODULES", 0)
     assert details._modules() == []
+
+
+def test_what_is_recorded_is_what_the_watch_says(probe: types.ModuleType) -> None:
+    from hangdoc.sidecar.options import RECORDABLE, RECORDED, recorded
+
+    assert tuple(what for what in RECORDABLE if probe.records({}, what)) == RECORDED
+    settings = {"record": list(recorded("collectives,lines"))}
+    assert [what for what in RECORDABLE if probe.records(settings, what)] == ["collectives", "lines"]
+    assert "branches" in RECORDED

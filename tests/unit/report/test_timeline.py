@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from sample_diagnosis import SAMPLE
 
 from hangdoc import api
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Call, Journal
+from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.report import write
 from hangdoc.report.timeline import render
@@ -56,6 +58,26 @@ def test_ranks_are_processes_groups_are_tracks_and_the_divergence_is_marked() ->
     assert next(e["name"] for e in found if e.get("s") == "g").startswith("hang: Rank 2 left the loop early")
     waiting = [e for e in found if e["ph"] == "X" and e["args"]["state"] == "waits"]
     assert sorted(e["name"] for e in waiting) == ["all_gather #13", *["all_reduce #13"] * 3]
+
+
+def test_the_last_tests_of_a_rank_are_instants_on_a_track() -> None:
+    second = 10**9
+    branch = BranchCounts("/job/train.py", "step", 41, 7, 41, 19, "FT", (411, 1), "FT", whole=True)
+    taken = (Taken(0, "F", 1 * second), Taken(0, "T", 3 * second))
+    process = Process(7, 1, "rank", branches=(branch,), taken=taken)
+    calls = (Call("0", 1, 1, "all_reduce", -1, created_ns=2 * second),)
+    rank = RankSnapshot(0, "a", "probe", process=process, journal=Journal("probe", calls=calls))
+    job = JobSnapshot(taken=4.0, mode="watch", ranks=(rank,))
+    found = json.loads(render(SAMPLE, job))["traceEvents"]
+    tests = [event for event in found if event.get("cat") == "test"]
+    assert [(event["name"], event["ts"]) for event in tests] == [
+        ("train.py:41 step() false", 0.0),
+        ("train.py:41 step() true", 2e6),
+    ]
+    (track,) = {event["tid"] for event in tests}
+    assert {"name": "tests of the main thread"} in [
+        e["args"] for e in found if e.get("tid") == track and e["ph"] == "M"
+    ]
 
 
 TIMES = st.tuples(st.integers(0, 40), st.integers(0, 40), st.booleans(), st.sampled_from(["0", "tp"]))

@@ -1,0 +1,1 @@
+"""What each rank did: how its tests came out, by source and strength."""

@@ -1,0 +1,123 @@
+"""Which expression of the source a recorded test is, and what its values mean there.
+
+Example: `if not ready:` jumps by the value of `ready`; that of `if x is not None:` is told as 'N' where `x` was None,
+and the condition was false.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.execution.outcomes import Place, place_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import text_of
+from hangdoc.model.branches import BranchCounts
+
+ROUND = "another round"
+_TRUE, _FALSE, _ENDED = "True", "False", "ended"
+_ROUNDS = {"T": ROUND, "F": _ENDED}
+_UNREAD = {"T": "yes", "F": "no", "N": "None", "V": "not None"}
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A test in the source. ``words``: its recorded values → what they mean."""
+
+    text: str
+    words: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The test of an `if` or a `while`, or a `for`, that one jump decides (a `while` tests at both its ends).
+
+    ``words`` as of ``Tested``, for the whole condition; ``copies``: how many jumps the compiler makes of it.
+    """
+
+    node: ast.expr | ast.For
+    words: dict[str, str]
+    copies: int = 1
+
+    @property
+    def line(self) -> int:
+        """In which it begins."""
+        return self.node.lineno
+
+    def holds(self, place: Place) -> bool:
+        """True if it is what is tested there."""
+        return _is_of_loop(self.node, place) if isinstance(self.node, ast.For) else _is_of(self.node, place)
+
+
+def tested(sources: Sources, test: BranchCounts) -> Tested:
+    """What was tested; without its text where the source was not captured."""
+    tree, place = sources.function(test.file, test.line), place_of(test.file, test)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.For) and test.values == "TF" and _is_of_loop(node, place):
+            return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", _ROUNDS)
+        if isinstance(node, _COMPREHENSIONS) and test.values == "TF" and _is_of_comprehension(node, place):
+            return Tested(text_of(node), _ROUNDS)
+        if isinstance(node, ast.expr) and _is_of(node, place):
+            return Tested(text_of(node), _words(node))
+    return Tested("", _UNREAD)
+
+
+def condition_at(sources: Sources, file: str, line: int) -> Condition | None:
+    """The condition of the one `if`, `while` or `for` that begins in the line; None where several tests make it up
+    (`a and b`), or where the compiler makes several copies of it."""
+    tree = sources.function(file, line)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    heads = [node for node in nodes if isinstance(node, ast.If | ast.While | ast.For) and node.lineno == line]
+    if len(heads) != 1 or _is_copied(nodes, heads[0]):
+        return None
+    if isinstance(heads[0], ast.For):
+        return Condition(heads[0], _ROUNDS)
+    test, negated = heads[0].test, False
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, negated = test.operand, not negated
+    chained = isinstance(test, ast.Compare) and len(test.ops) > 1
+    if chained or isinstance(test, (*_COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.Constant)):
+        return None
+    words = {value: word for value, word in _words(test).items() if word in (_TRUE, _FALSE)}
+    if negated:
+        words = {value: _FALSE if word == _TRUE else _TRUE for value, word in words.items()}
+    return Condition(test, words, 2 if isinstance(heads[0], ast.While) else 1)
+
+
+def _words(test: ast.expr) -> dict[str, str]:
+    """'T' and 'F' of an expression; of a comparison with None also 'N' and 'V', which tell its left side."""
+    against_none = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot)
+    if not isinstance(test, ast.Compare) or not against_none:
+        return {**_UNREAD, "T": _TRUE, "F": _FALSE}
+    same, other = (_TRUE, _FALSE) if isinstance(test.ops[0], ast.Is) else (_FALSE, _TRUE)
+    return {"T": _TRUE, "F": _FALSE, "N": same, "V": other}
+
+
+def _is_of_loop(loop: ast.For, place: Place) -> bool:
+    """CPython 3.12 tells the place of the statement, 3.13 that of what it goes over."""
+    own = not isinstance(loop.iter, _COMPREHENSIONS) and _is_of(loop.iter, place)
+    return own or (loop.lineno, loop.col_offset) == place[1:3]
+
+
+def _is_of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, place: Place) -> bool:
+    """CPython 3.12 tells the place of all of it, 3.13 that of what it goes over."""
+    return _is_of(node, place) or any(_is_of(each.iter, place) for each in node.generators)
+
+
+def _is_of(node: ast.expr, place: Place) -> bool:
+    """True if it is this expression that is tested. Where its texts were taken out, its end is not where it was."""
+    ends = (node.end_lineno, node.end_col_offset) == place[3:]
+    hidden = any(isinstance(each, ast.Constant) and _is_hidden(each) for each in ast.walk(node))
+    return (node.lineno, node.col_offset) == place[1:3] and (ends or hidden)
+
+
+def _is_hidden(constant: ast.Constant) -> bool:
+    return isinstance(constant.value, str) and "…" in constant.value
+
+
+def _is_copied(nodes: list[ast.AST], head: ast.AST) -> bool:
+    """True for what is in a `finally`: it is compiled for each way there."""
+    suites = [last for node in nodes for last in getattr(node, "finalbody", ())]
+    return any(head is inner for suite in suites for inner in ast.walk(suite))

@@ -1,0 +1,425 @@
+"""A program under the recorder of branches, or not: ``branches.py CHECK on|off PROBE``. Prints its results as JSON.
+
+``same``: what has to be the same in both cases. ``recorded``: what the recorder tells; null without it.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+check, switch, probe = sys.argv[1:4]
+sys.path.insert(0, probe)
+import hangdoc_probe_branches  # noqa: E402
+import hangdoc_probe_outcomes  # noqa: E402
+
+ROOTS = [
+    os.path.dirname(os.__file__),
+    os.path.abspath(probe),
+    *(path for path in sys.path if path.endswith("site-packages")),
+]
+recorder = hangdoc_probe_branches.Branches(ROOTS) if switch == "on" else None
+monitoring = sys.monitoring
+ENOUGH = 1000
+WORK = """
+def work(count):
+    total = 0
+    for number in range(count):
+        if number % 3 == 0:
+            total += 1
+        elif total > 5 and number % 2:
+            total -= 1
+    return total
+"""
+
+
+class Interrupted(Exception):
+    pass
+
+
+def start():
+    if recorder is not None:
+        recorder.start(lambda *_: None)
+
+
+def new_work():
+    """A new code object: with the recorder on, its first calls are its busiest."""
+    names = {}
+    exec(compile(WORK, __file__, "exec"), names)
+    return names["work"]
+
+
+def decide(value, rows):
+    if value is None:
+        return "none"
+    if not value:
+        return "empty"
+    while len(rows) < value:
+        rows.append(value)
+        if len(rows) == 3:
+            continue
+    try:
+        if rows[0] > 1 and value != 2:
+            raise ValueError(value)
+    except ValueError:
+        return [row for row in rows if row]
+    return rows
+
+
+def outcomes():
+    start()
+    first = [decide(value, []) for value in (None, 0, 1, 2, 3)]
+    for value in (1, 1, 2):
+        decide(value, [])
+    return first
+
+
+def called_before():
+    decide(0, [])
+    decide(None, [])
+    start()
+    return decide(None, [])
+
+
+def running():
+    """What runs when the recorder comes, in this thread and in a generator."""
+
+    def numbers(count):
+        for number in range(count):
+            if number == 1:
+                start()
+            yield number
+            if number == 2:
+                yield -1
+
+    return list(numbers(4))
+
+
+def signals():
+    start()
+    raised = caught = 0
+
+    def handle(*_):
+        nonlocal raised
+        raised += 1
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, handle)
+    while raised < ENOUGH:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + raised % 50 * 1e-6)
+            while True:
+                new_work()(60)
+        except Interrupted:
+            caught += 1
+    return caught == raised
+
+
+def interrupts():
+    start()
+    caught, sent, going = 0, 0, threading.Event()
+
+    def send():
+        nonlocal sent
+        while sent < ENOUGH // 4:
+            going.wait()
+            going.clear()
+            time.sleep(0.0002)
+            sent += 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+    while caught < ENOUGH // 4:
+        try:
+            going.set()
+            while True:
+                new_work()(60)
+        except KeyboardInterrupt:
+            caught += 1
+    return caught == sent
+
+
+def thrown():
+    """PyThreadState_SetAsyncExc."""
+    start()
+    caught, ready, over = 0, threading.Event(), threading.Event()
+
+    def loop():
+        nonlocal caught
+        while caught < ENOUGH // 2:
+            try:
+                ready.set()
+                while True:
+                    new_work()(60)
+            except Interrupted:
+                caught += 1
+        over.set()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    thrown = 0
+    while thrown < ENOUGH // 2:
+        ready.wait(60)
+        ready.clear()
+        time.sleep(0.0002)
+        thrown += ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted)
+        )
+        deadline = time.monotonic() + 60
+        while caught < thrown and time.monotonic() < deadline:
+            time.sleep(0)
+    return over.wait(60), caught == thrown
+
+
+def own_exceptions():
+    start()
+    found = []
+    for number in range(200):
+        try:
+            decide(number % 7 or None, [])[0]["x"]
+        except (TypeError, IndexError, KeyError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def leaving():
+    """A thread, a finalizer and a hook run to the very end."""
+    start()
+
+    class Last:
+        def __del__(self, work=new_work()):  # noqa: B008 - kept to the end
+            work(50)
+
+    threading.Thread(target=lambda: [new_work()(50) for _ in iter(int, 1)], daemon=True).start()
+    atexit.register(new_work(), 50)
+    sys.last = Last()
+    return True
+
+
+def forked():
+    start()
+    work = new_work()
+    work(10)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        tools = [monitoring.get_tool(tool) for tool in range(6)]
+        anew = hangdoc_probe_branches.Branches(ROOTS)
+        anew.start(lambda *_: None)
+        work(10)
+        told = hangdoc_probe_outcomes.told(anew)
+        os.write(writing, json.dumps([tools, len(told["tests"]) > 0]).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    work(10)
+    return json.loads(os.read(reading, 1000))
+
+
+def other_tools():
+    """Those of ids 3 and 4 keep them."""
+    monitoring.use_tool_id(3, "third")
+    if sys.argv[4:] == ["both"]:
+        monitoring.use_tool_id(4, "fourth")
+    start()
+    new_work()(10)
+    return [tool for tool in map(monitoring.get_tool, range(6)) if tool not in (None, "hangdoc")]
+
+
+def restarted():
+    """Somebody else wakes all events."""
+    start()
+    for _ in range(20):
+        new_work()(10)
+        decide(1, [])
+        monitoring.restart_events()
+    return decide(2, [])
+
+
+def hot():
+    start()
+    work = new_work()
+    work(100)
+    return work(400_000)
+
+
+def typed_in():
+    """exec'ed code, and code objects that come and go."""
+    start()
+    found = []
+    for number in range(300):
+        names = {"number": number}
+        exec("if number % 2:\n    found = 1\nelse:\n    found = 2", names)
+        found.append(names["found"] + eval("3 if number > 5 else 4", names))
+    return sum(found)
+
+
+def viztraced():
+    import viztracer
+
+    start()
+    with contextlib.redirect_stdout(io.StringIO()):
+        tracer = viztracer.VizTracer(verbose=0)
+        tracer.start()
+        for value in (1, 2, 3):
+            decide(value, [])
+            new_work()(20)
+        tracer.stop()
+        tracer.parse()
+    names = [each["name"] for each in tracer.data["traceEvents"] if each["ph"] == "X"]
+    return sorted(name.replace(os.path.abspath(__file__), "") for name in names)
+
+
+def profiled():
+    import cProfile
+    import pstats
+
+    start()
+    figures = cProfile.Profile()
+    figures.enable()
+    for value in (1, 2, 3):
+        decide(value, [])
+        new_work()(20)
+    figures.disable()
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = pstats.Stats(figures).stats
+    return sorted([os.path.basename(place[0]), place[2], numbers[0]] for place, numbers in found.items())
+
+
+def traced():
+    """What a debugger or tracer is told, by sys.settrace and sys.setprofile."""
+    start()
+    events = []
+
+    def trace(frame, event, _):
+        events.append([frame.f_code.co_name, event, frame.f_lineno])
+        return trace
+
+    sys.settrace(trace)
+    sys.setprofile(trace)
+    decide(3, [])
+    new_work()(7)
+    sys.setprofile(None)
+    sys.settrace(None)
+    decide(3, [])
+    return events
+
+
+def deep():
+    start()
+
+    def further(left):
+        return further(left - 1) + 1 if left else 0
+
+    def endless():
+        return endless()
+
+    try:
+        endless()
+    except RecursionError as error:
+        return further(500), str(error)
+
+
+def asynchronous():
+    import asyncio
+
+    async def one(number):
+        for step in range(3):
+            if step == number:
+                await asyncio.sleep(0)
+        return number
+
+    async def every():
+        return await asyncio.gather(*(one(number) for number in range(5)))
+
+    start()
+    return asyncio.run(every())
+
+
+def covered():
+    import coverage
+
+    measured = coverage.Coverage(data_file=None, branch=False, include=[__file__])
+    first = sys.argv[4:] == ["first"]
+    if first:
+        start()
+    measured.start()
+    if not first:
+        start()
+    for value in (None, 1, 3):
+        decide(value, [])
+    measured.stop()
+    for value in (0, 2):
+        decide(value, [])
+    lines = measured.get_data().lines(__file__)
+    body = decide.__code__
+    return sorted(line for line in lines if line in {each for _, _, each in body.co_lines()})
+
+
+def compiled():
+    import torch
+
+    def step(model, batch):
+        total = model(batch)
+        if total.sum() > 0:  # a graph break
+            total = total + 1
+        for _ in range(3):
+            if total.shape[0] > 2:
+                total = total * 2
+        return total
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    start()
+    from torch._dynamo.testing import CompileCounter
+    from torch._dynamo.utils import counters
+
+    counter = CompileCounter()
+    run = torch.compile(step, backend=counter)
+    results = [run(model, torch.full((3, 4), float(number))).sum().item() for number in (-1, 1, 2)]
+    scripted = torch.jit.script(scripted_step)
+    traced_step = torch.jit.trace(lambda x: x * 2 + 1, torch.ones(3))
+    return [
+        [round(each, 5) for each in results],
+        counter.frame_count,
+        counter.op_count,
+        {name: sum(found.values()) for name, found in counters.items() if name in ("frames", "graph_break", "stats")},
+        scripted(torch.ones(2), 3).sum().item(),
+        traced_step(torch.ones(3)).sum().item(),
+    ]
+
+
+def scripted_step(x, count: int):
+    for number in range(count):
+        if number % 2 == 0:
+            x = x + 1
+    return x
+
+
+def loaders():
+    """Workers of a DataLoader have no recorder."""
+    import torch
+
+    class Tools(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            new_work()(10)
+            return [monitoring.get_tool(3) is None and monitoring.get_tool(4) is None, index].index(True) + index
+
+    start()
+    return [batch.tolist() for batch in torch.utils.data.DataLoader(Tools(), num_workers=2, batch_size=2)]
+
+
+same = globals()[check]()
+told, events = None, []
+if recorder is not None:
+    told = hangdoc_probe_outcomes.told(recorder)
+    events = [monitoring.get_events(recorder.tool)] if recorder.tool is not None else []
+print(json.dumps({"same": same, "recorded": told, "events": events}))

@@ -1,0 +1,180 @@
+"""The recorder of branches: what it tells, and that the program does not notice. On the Pythons that have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pythons import CACHE, TORCH, found
+
+PROGRAM = Path(__file__).parent / "programs" / "branches.py"
+PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
+SECONDS = 240.0
+EVENT_NS, MOST_AT_ONCE_NS = 350, 25_000_000
+"""As of the recorder, which this Python may lack."""
+CALL_EVENTS = 3
+"""PY_START and PY_RESUME: no event of exceptions, which could not be disabled."""
+
+
+@pytest.fixture(params=("3.12", "3.13"))
+def python(request: pytest.FixtureRequest) -> str:
+    path = found(request.param)
+    if not path:
+        pytest.skip(f"no Python {request.param} here")
+    return path
+
+
+@pytest.fixture
+def with_packages(python: str) -> str:
+    """Where the tests of other Pythons keep torch for it, and whatever else was installed there."""
+    version = Path(python).name
+    mine = CACHE / f"{version}-torch{TORCH}" / "bin" / "python"
+    if not mine.exists():
+        pytest.skip(f"no {mine}: python tests/helpers/pythons.py {version.removeprefix('python')} makes it")
+    return str(mine)
+
+
+def run(python: str, check: str, switch: str, *more: str, **environment: str) -> dict[str, Any]:
+    line = [python, str(PROGRAM), check, switch, str(PROBE), *more]
+    done = subprocess.run(
+        line, env={**os.environ, **environment}, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    answer["stderr"] = done.stderr
+    return answer
+
+
+def same(python: str, check: str, *more: str, **environment: str) -> dict[str, Any]:
+    """What the recorder tells; the program did the same with it and without."""
+    off, on = (run(python, check, switch, *more, **environment) for switch in ("off", "on"))
+    assert on["same"] == off["same"]
+    return on
+
+
+@cache
+def _has(python: str, module: str) -> bool:
+    return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+
+
+def counted(answer: dict[str, Any], function: str) -> dict[tuple[int, str], tuple[int, int]]:
+    """(line in the function, values without a jump and with one) → how often each."""
+    codes, found = answer["recorded"]["codes"], {}
+    for code, line, _column, _last, _end, letters, first, second, *_ in answer["recorded"]["tests"]:
+        if codes[code][1] == function:
+            found[line - codes[code][2], letters] = first, second
+    return found
+
+
+def code_of(answer: dict[str, Any], function: str) -> list[Any]:
+    found: list[Any] = next(code for code in answer["recorded"]["codes"] if code[1] == function)
+    return found
+
+
+def test_every_outcome_is_counted(python: str) -> None:
+    answer = same(python, "outcomes")
+    tests = counted(answer, "decide")
+    # `if value is None` of None, 0, 1, 2, 3, 1, 1, 2
+    assert sum(tests[1, letters][letters.index("N")] for letters in ("NV", "VN") if (1, letters) in tests) == 1
+    # `if not value` of 0, 1, 2, 3, 1, 1, 2
+    ((letters, counts),) = [(letters, counts) for (line, letters), counts in tests.items() if line == 3]
+    assert dict(zip(letters, counts, strict=True)) == {"T": 6, "F": 1}
+    # `if len(rows) == 3` in the rounds of 1, 2, 3, 1, 1, 2
+    ((letters, counts),) = [(letters, counts) for (line, letters), counts in tests.items() if line == 7]
+    assert dict(zip(letters, counts, strict=True)) == {"T": 1, "F": 9}
+    assert answer["events"] == [CALL_EVENTS]
+
+
+def test_every_line_is_known_and_the_order_is_that_of_the_program(python: str) -> None:
+    answer = same(python, "outcomes")
+    _, _, first, lines, ran, *_ = code_of(answer, "decide")
+    assert [line - first for line in lines if line not in ran] == []
+    (_, events), *_ = answer["recorded"]["threads"]
+    of_decide = [
+        (answer["recorded"]["tests"][number][1] - first, value)
+        for number, value in zip(events[::3], events[1::3], strict=True)
+        if answer["recorded"]["codes"][answer["recorded"]["tests"][number][0]][1] == "decide"
+    ]
+    assert of_decide[:6] == [(1, "N"), (1, "V"), (3, "F"), (1, "V"), (3, "T"), (5, "T")]
+    assert events[2::3] == sorted(events[2::3])
+
+
+def test_what_ran_before_is_in_the_counters_from_then(python: str) -> None:
+    _, _, _, lines, ran, new, bytecode, table = code_of(same(python, "called_before"), "decide")
+    assert not new
+    assert bytecode
+    assert table
+    assert len(ran) < len(lines)
+
+
+def test_code_that_runs_already_is_recorded_from_there_on(python: str) -> None:
+    answer = same(python, "running")
+    assert any(letters == "TF" and counts[1] == 1 for (_, letters), counts in counted(answer, "numbers").items())
+
+
+@pytest.mark.parametrize("check", ["signals", "interrupts", "thrown"])
+def test_no_exception_from_outside_is_lost(python: str, check: str) -> None:
+    answer = same(python, check)
+    assert answer["same"] in (True, [True, True])
+
+
+@pytest.mark.parametrize("check", ["own_exceptions", "typed_in", "deep", "asynchronous", "restarted"])
+def test_the_program_does_the_same(python: str, check: str) -> None:
+    assert same(python, check)["recorded"]["tests"]
+
+
+def test_nothing_is_said_at_exit(python: str) -> None:
+    assert same(python, "leaving")["stderr"] == ""
+
+
+def test_a_forked_child_has_no_recorder_and_may_have_one_anew(python: str) -> None:
+    assert same(python, "forked")["same"] == [[None] * 6, True]
+
+
+def test_other_tools_keep_their_ids(python: str) -> None:
+    assert same(python, "other_tools")["recorded"]["tests"]
+    answer = same(python, "other_tools", "both")
+    assert answer["recorded"]["tests"] == []
+    assert "tool ids 3 and 4" in answer["recorded"]["why"]
+
+
+def test_a_branch_that_comes_too_often_is_disabled_and_its_outcomes_are_kept(python: str) -> None:
+    answer = same(python, "hot")
+    assert code_of(answer, "work")[5]  # it was new: its first instruction has a counter
+    counts = counted(answer, "work").values()
+    assert all(sum(each) >= 100 for each in counts)
+    events = sum(map(sum, counts))  # of some 0.1 s, which is less than the ten that the budget is for
+    assert events * EVENT_NS <= 2 * MOST_AT_ONCE_NS
+    assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
+
+
+@pytest.mark.parametrize("check", ["profiled", "traced"])
+def test_profilers_and_debuggers_are_told_the_same(python: str, check: str) -> None:
+    assert same(python, check)["recorded"]["tests"]
+
+
+@pytest.mark.parametrize("core", ["sysmon", "ctrace", "pytrace"])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_coverage_has_the_same_figures(with_packages: str, core: str, order: str) -> None:
+    if not _has(with_packages, "coverage"):
+        pytest.skip(f"{with_packages} has no coverage")
+    assert same(with_packages, "covered", order, COVERAGE_CORE=core)["recorded"]["tests"]
+
+
+def test_viztracer_has_the_same_figures(with_packages: str) -> None:
+    if not _has(with_packages, "viztracer"):
+        pytest.skip(f"{with_packages} has no viztracer")
+    assert same(with_packages, "viztraced")["recorded"]["tests"]
+
+
+def test_compilers_do_the_same(with_packages: str) -> None:
+    assert same(with_packages, "compiled")["recorded"]["tests"]
+
+
+def test_workers_of_a_data_loader_have_no_recorder(with_packages: str) -> None:
+    assert same(with_packages, "loaders")["same"] == [[0, 1], [2, 3]]

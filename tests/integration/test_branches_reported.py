@@ -1,0 +1,41 @@
+"""What a real job's recorded branches add to its reports: the moment of the condition, and two ranks' tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Watch
+from pythons import CACHE, ROOT, TORCH
+
+from hangdoc import api
+
+PROGRAM = ROOT / "scenarios" / "best_loss.py"
+
+
+@pytest.fixture(params=("3.12",))
+def python(request: pytest.FixtureRequest) -> Path:
+    """With torch, as the tests of other Pythons keep it; of these Pythons 3.13 says the same (``test_tested``)."""
+    found = CACHE / f"python{request.param}-torch{TORCH}" / "bin" / "python"
+    if not found.exists() or subprocess.run([found, "-c", "import torch"], capture_output=True, check=False).returncode:
+        pytest.skip(f"no torch in {found}: python tests/helpers/pythons.py {request.param} makes it")
+    return found
+
+
+def test_a_loss_that_got_no_better_on_two_ranks(python: Path, watch: Watch) -> None:
+    done = watch([str(python), *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"), str(PROGRAM)])
+    assert done.document is not None, done.explain()
+    assert (done.status, done.document["culprits"]) == (124, [1]), done.explain()
+    moment = {"ranks": [0, 2], "value": "False", "before": 4, "alone": True}
+    assert done.document["divergence"]["branch"].get("moment") == moment, done.explain()
+    assert "was False the 5th time on ranks 0 and 2 alone" in done.stderr
+    table = api.diagnose(api.load(done.snapshots()[-1])).branches
+    assert table is not None
+    assert (table.ranks, table.call) == ((1, 0), "all_reduce #19")
+    first = table.rows[table.first]
+    assert first.decides
+    assert [cell and (cell.test, cell.value) for cell in first.cells] == [
+        *(("loss < self.best", "True"), ("loss < self.best", "False")),
+    ]
+    assert done.survivors == ()
