@@ -78,7 +78,7 @@ def _mangled(chance: random.Random) -> bytes:
     return b"".join(lines)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1 << 32))
 def test_mangled_lines_are_read_judged_and_shown(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -307,14 +307,14 @@ def test_half_of_a_json_is_none() -> None:
 
 
 def test_a_hundred_thousand_frames_and_threads_are_bounded() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     deep = [Line("f", n, f"    f (a.py:{n})", body=f"    f (a.py:{n})") for n in range(2, 100_000)]
     opened = 'Thread 1 (idle): "MainThread"'
     (one,) = stacks_in([Line("f", 1, opened, body=opened), *deep])
     assert len(one.frames) == 512
     many = [f'Thread {n} (idle): "t"' for n in range(1, 100_000)]
     assert len(stacks_in([Line("f", n, text, body=text) for n, text in enumerate(many)])) == 512
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 def test_a_flood_of_lines_like_threads_keeps_each_line_once() -> None:
