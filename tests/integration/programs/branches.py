@@ -248,6 +248,14 @@ def hot():
     return work(400_000)
 
 
+def too_many():
+    """More code than is recorded: what is called later is left alone."""
+    start()
+    works = [new_work() for _ in range(4200)]
+    total = sum(work(1) for work in works)
+    return total, works[-1].__code__.co_name
+
+
 def typed_in():
     """exec'ed code, and code objects that come and go."""
     start()
