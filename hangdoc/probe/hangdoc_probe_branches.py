@@ -28,9 +28,9 @@ EVENT_NS = 350  # measured: some 300
 SHARE = 0.0025  # of a rank's CPU time, and as much again at once: 0.5 % over ten seconds
 MOST_AT_ONCE_NS = 25_000_000
 JUDGED_EVERY = 64  # outcomes of a branch; a power of two
-MOST_CODES = 1000
+MOST_CODES = 4000  # a program of the user's has some hundred
 MOST_TYPED_IN = 100  # of these, code without a file: exec makes new code each time
-MOST_BYTES = 1 << 17  # of bytecode; each takes 9 bytes of counts and of what was there before
+MOST_BYTES = 1 << 19  # of bytecode; each takes 9 bytes of counts and of what was there before
 RING = 3000  # outcomes of a thread: 450 KB
 MOST_RINGS = 6
 
@@ -169,13 +169,17 @@ def _callbacks(state, tool):
         outcomes=state.outcomes,
         lines=state.lines,
         get_tool=monitoring.get_tool,
+        set_events=monitoring.set_events,
         set_local_events=monitoring.set_local_events,
         id=id,
         len=len,
         set=set,
     ):
         bytecode = code._co_code_adaptive
-        if left[0] <= 0 or left[2] < len(bytecode) or get_tool(tool) != name:
+        if get_tool(tool) != name:
+            return
+        if left[0] <= 0 or left[2] < len(bytecode):
+            set_events(tool, 0)  # what has not been called yet keeps the interpreter's counters
             return
         key = id(code)
         # May be interrupted anywhere, and is called again then. A code object that is kept keeps its id.

@@ -29,13 +29,14 @@ SENSES = {
 BRANCHES = {opmap[name]: letters for name, letters in SENSES.items() if name in opmap}
 LEAVING = {number for name, number in opmap.items() if "JUMP" in name or name.startswith(("R", "YIELD_"))}
 LEAVING -= {opmap["RESUME"], opmap["RETURN_GENERATOR"]}
+JUMPS = {number for name, number in opmap.items() if "JUMP" in name}
 EXTENDED_ARG, RESUME = opmap["EXTENDED_ARG"], opmap["RESUME"]
 
 
 def told(state):
     """For JSON.
 
-    ``codes``: [file, function, first line, all lines, those that have run since it was first seen, whether that was its
+    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was its
     first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line, column,
     last line, end column, the values without a jump and with one, how often each, the last ones, whether it was told of
     all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one.
@@ -48,14 +49,15 @@ def told(state):
         if not new and (left := left - len(before)) < 0:
             before = b""
         packed = ["", ""] if new else [_text(before), _text(code.co_linetable)]
-        lines = sorted(state.lines[key])
+        lines, known = _lines(code)
+        ran = sorted(known.intersection(state.lines[key]))
         for place, letters, offset, slots in _branches(code):
             counts = [state.outcomes[key][each] for each in slots]
             if any(counts):
                 ways.update({(key, each): (len(tests), letters[way]) for way, each in enumerate(slots)})
                 tests.append([len(codes), *place, letters, *counts, "", (key, offset) not in state.hot])
         name = code.co_name[:LONGEST_NAME]
-        codes.append([code.co_filename, name, code.co_firstlineno, _lines(code), lines, new, *packed])
+        codes.append([code.co_filename, name, code.co_firstlineno, lines, ran, new, *packed])
     rings = [(thread, _copied(ring)) for thread, weak in list(state.rings) if (ring := weak()) is not None]
     last = [deque(maxlen=LAST) for _ in tests]
     threads = []
@@ -111,10 +113,16 @@ def _counts(code, bytecode):
 
 
 def _lines(code):
-    """The lines that have code, but for what every call runs first."""
-    plain = code.co_code
-    first = next((at for at in range(0, len(plain), 2) if plain[at] == RESUME), -2)
-    return sorted({line for begin, end, line in code.co_lines() if end > first + 2 and line})
+    """(the lines that the interpreter's counters could tell of, those with counters of jumps as well).
+
+    Of others (`return 0`, `continue`) the recorder knows more than whoever reads which lines have run has learned to
+    weigh: that both ranks of a pair have run one says nothing of the last round.
+    """
+    plain = code.co_code + b"\1\1"
+    places = [place[0] for place in code.co_positions()]
+    counted = [at for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2] and places[at // 2]]
+    steady = {places[at // 2] for at in counted if plain[at] not in JUMPS}
+    return sorted(steady), {places[at // 2] for at in counted}
 
 
 def _branches(code):

@@ -153,6 +153,12 @@ def test_a_branch_that_comes_too_often_is_disabled_and_its_outcomes_are_kept(pyt
     assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
 
 
+def test_code_beyond_what_is_recorded_is_left_to_the_interpreter_s_counters(python: str) -> None:
+    answer = same(python, "too_many")
+    assert answer["events"] == [0]
+    assert 3900 <= len(answer["recorded"]["codes"]) <= 4000
+
+
 @pytest.mark.parametrize("check", ["profiled", "traced"])
 def test_profilers_and_debuggers_are_told_the_same(python: str, check: str) -> None:
     assert same(python, check)["recorded"]["tests"]

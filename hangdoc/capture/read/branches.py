@@ -21,7 +21,7 @@ from hangdoc.model.journal import Call
 from hangdoc.model.ran import RanCode
 
 # Of an answer; twice what the probe says, where it says so much.
-_MOST_CODES = 2000
+_MOST_CODES = 8000
 _MOST_LINES = 20_000
 _MOST_TESTS = 20_000
 _MOST_BYTECODE = 1 << 17
