@@ -110,8 +110,8 @@ def _settings(folder):
 
 
 def records(settings, what):
-    """True if ``what`` is to be recorded. Phases are only where they are named."""
-    return what in settings.get("record", ("collectives", "messages", "store", "lines", "branches"))
+    """True if ``what`` is to be recorded. Branches and phases are only where they are named."""
+    return what in settings.get("record", ("collectives", "messages", "store", "lines"))
 
 
 def library_roots():

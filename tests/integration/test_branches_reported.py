@@ -12,6 +12,7 @@ from pythons import CACHE, ROOT, TORCH
 from hangdoc import api
 
 PROGRAM = ROOT / "scenarios" / "best_loss.py"
+RECORD = "collectives,messages,store,lines,branches"
 
 
 @pytest.fixture(params=("3.12",))
@@ -24,7 +25,11 @@ def python(request: pytest.FixtureRequest) -> Path:
 
 
 def test_a_loss_that_got_no_better_on_two_ranks(python: Path, watch: Watch) -> None:
-    done = watch([str(python), *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"), str(PROGRAM)])
+    done = watch(
+        [str(python), *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"), str(PROGRAM)],
+        "--record",
+        RECORD,
+    )
     assert done.document is not None, done.explain()
     assert (done.status, done.document["culprits"]) == (124, [1]), done.explain()
     moment = {"ranks": [0, 2], "value": "False", "before": 4, "alone": True}
