@@ -1,6 +1,6 @@
 """The lines that one side alone has run, and when the test that parted the ranks came out as it did.
 
-Example: `loss < self.best` at best_loss.py:55 was true on rank 1 the last time, and false the 411 times before; on
+Example: `loss < self.best` at train.py:55 was true on rank 1 the last time, and false the 411 times before; on
 ranks 0 and 2 false all 412 times.
 """
 

@@ -34,7 +34,7 @@ def with_packages(python: str) -> str:
     """Where the tests of other Pythons keep torch for it, and whatever else was installed there."""
     version = Path(python).name
     mine = CACHE / f"{version}-torch{TORCH}" / "bin" / "python"
-    if not mine.exists():
+    if not mine.exists() or subprocess.run([mine, "-c", "import torch"], capture_output=True, check=False).returncode:
         pytest.skip(f"no {mine}: python tests/helpers/pythons.py {version.removeprefix('python')} makes it")
     return str(mine)
 
