@@ -12,7 +12,7 @@ VALUES = ("TF", "FT", "NV", "VN")
 """What a test has without a jump and with one."""
 WORDS = {"T": "true", "F": "false", "N": "None", "V": "not None"}
 LAST = 16
-"""Values that ``Branch.last`` holds at most."""
+"""Values that ``BranchCounts.last`` holds at most."""
 MOST_BRANCHES = 120
 """Entries of ``Process.branches``: fewer are all tests that were recorded."""
 MOST_TAKEN = 100

@@ -15,7 +15,7 @@ from typing import Any
 
 from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_counters
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.branches import VALUES, WORDS, BranchCounts, Taken
+from hangdoc.model.branches import LAST, MOST_BRANCHES, MOST_TAKEN, VALUES, WORDS, BranchCounts, Taken
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Call
 from hangdoc.model.ran import RanCode
@@ -28,10 +28,6 @@ _MOST_BYTECODE = 1 << 17
 _MOST_EVENTS = 2000
 _LONGEST_FILE = 4096
 _LONGEST_NAME = 300
-# What is kept: together some 4 KB of a snapshot. Judgement.
-_MOST_BRANCHES = 120
-_MOST_TAKEN = 100
-_LAST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +59,13 @@ def recorded(answer: Any, python: str, calls: Sequence[Call]) -> Recorded:
     tests = [_branch(row, codes) for row in _rows(answer.get("tests"), 10, _MOST_TESTS)]
     since = sorted(call.created_ns for call in calls[-2:])[:1]
     events = [each for each in _events(answer) if tests[each.branch] is not None and each.at_ns >= (since or [0])[0]]
-    kept = _kept(tests, [each.branch for each in events[-_MOST_TAKEN:]])
+    kept = _kept(tests, [each.branch for each in events[-MOST_TAKEN:]])
     places = {number: place for place, number in enumerate(kept)}
     why = answer.get("why")
     return Recorded(
         tuple(code for code, _ in filter(None, codes) if not is_library_file(code.file)),
         tuple(branch for number in kept if (branch := tests[number]) is not None),
-        tuple(Taken(places[e.branch], e.value, e.at_ns) for e in events[-_MOST_TAKEN:] if e.branch in places),
+        tuple(Taken(places[e.branch], e.value, e.at_ns) for e in events[-MOST_TAKEN:] if e.branch in places),
         clean(why, _LONGEST_NAME) if isinstance(why, str) else "",
     )
 
@@ -78,7 +74,7 @@ def _kept(tests: Sequence[BranchCounts | None], decided: Iterable[int]) -> list[
     """The tests that are kept: those decided last, and those that came out in both ways, before others."""
     both = [number for number, test in enumerate(tests) if test is not None and all(test.counts)]
     every = [number for number, test in enumerate(tests) if test is not None]
-    return sorted(list(dict.fromkeys((*reversed(list(decided)), *both, *every)))[:_MOST_BRANCHES])
+    return sorted(list(dict.fromkeys((*reversed(list(decided)), *both, *every)))[:MOST_BRANCHES])
 
 
 def _code(row: list[Any], minor: int) -> tuple[RanCode, bool] | None:
@@ -125,7 +121,7 @@ def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> Bra
         _number(end_column),
         values,
         (max(0, _number(first)), max(0, _number(second))),
-        last="".join(each for each in last[-_LAST:] if each in values),
+        last="".join(each for each in last[-LAST:] if each in values),
         whole=code[1] and told is True,
     )
 

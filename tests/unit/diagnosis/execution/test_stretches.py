@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.capture.read import branches as capture
 from hangdoc.diagnosis.execution.stretches import stretches
-from hangdoc.model.branches import LAST, MOST_BRANCHES, MOST_TAKEN, BranchCounts, Taken
+from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Taken
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Process
 from hangdoc.model.snapshot import RankSnapshot
@@ -96,8 +95,3 @@ def test_nor_is_one_that_a_side_with_too_many_tests_does_not_tell_of() -> None:
 def test_places_that_are_none_are_passed_over() -> None:
     culprit = rank("all_reduce@61 all_reduce@61 barrier@70", "205:99T 206:0T")
     assert told(culprit, SIBLING) == ("all_reduce #2", "0T", "0T 1F")
-
-
-def test_the_capture_keeps_as_much_as_the_comparison_takes_for_all() -> None:
-    kept = capture._MOST_BRANCHES, capture._MOST_TAKEN, capture._LAST
-    assert kept == (MOST_BRANCHES, MOST_TAKEN, LAST)
