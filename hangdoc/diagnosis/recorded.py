@@ -6,12 +6,11 @@ ranks 0 and 2 false all 412 times.
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Outcomes, Place, who_counts
+from hangdoc.diagnosis.execution.tested import expression_at
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.branches import WORDS
 from hangdoc.model.diagnosis import Divergence, Evidence
@@ -55,13 +54,15 @@ def recorded_evidence(
     mine, theirs = blame.culprits, others_of(case, blame)
     if branch is None or branch.kind == "loop" or not mine or not theirs:
         return ()
-    processes = {rank: each.process for rank, each in case.ranks.items() if each.process is not None}
-    outcomes = Outcomes(processes)
+    # Who has recorded nothing proves nothing here: its counters need not be read.
+    outcomes = Outcomes({r: p for r, each in case.ranks.items() if (p := each.process) is not None and p.branches})
     lines = []
     for place in outcomes.on_line((*mine, *theirs), branch.file, branch.line):
         known = {rank: outcome for rank in (*mine, *theirs) if (outcome := outcomes.of(rank, place)) is not None}
-        text = _text(case, place)
-        if not text or not all(each.source == RECORDER and each.whole and each.last for each in known.values()):
+        text = expression_at(case.sources, place)
+        if not 0 < len(text) <= _LONGEST or not all(
+            each.source == RECORDER and each.whole and each.last for each in known.values()
+        ):
             continue
         last = [{known[rank].last[-1] for rank in side} for side in (mine, theirs)]
         if all(len(each) == 1 for each in last) and last[0] != last[1]:
@@ -93,18 +94,3 @@ def _told(outcome: Outcome) -> str:
     if count == 1:
         return f"{WORDS[value]} the last time, and {before} the {times - 1:,} before,"
     return f"{WORDS[value]} the last time, and {count:,} of {times:,} times in all,"
-
-
-def _text(case: Case, place: Place) -> str:
-    """The expression at that place; '' where the captured source has none."""
-    file, line, column, last, end = place
-    for node in ast.walk(case.sources.function(file, line) or ast.Pass()):
-        if isinstance(node, ast.expr) and (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) == (
-            line,
-            column,
-            last,
-            end,
-        ):
-            text = ast.unparse(node)
-            return text if len(text) <= _LONGEST else ""
-    return ""

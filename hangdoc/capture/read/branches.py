@@ -57,15 +57,19 @@ def recorded(answer: Any, python: str, calls: Sequence[Call]) -> Recorded:
     minor = int(second) if (second := python.split(".")[1:2] and python.split(".")[1]) and second.isdigit() else 0
     codes = [_code(row, minor) for row in _rows(answer.get("codes"), 8, _MOST_CODES)]
     tests = [_branch(row, codes) for row in _rows(answer.get("tests"), 10, _MOST_TESTS)]
-    since = sorted(call.created_ns for call in calls[-2:])[:1]
-    events = [each for each in _events(answer) if tests[each.branch] is not None and each.at_ns >= (since or [0])[0]]
-    kept = _kept(tests, [each.branch for each in events[-MOST_TAKEN:]])
+    since = [call.created_ns for call in calls[-2:]]
+    events = [
+        each
+        for each in _events(answer, len(tests))
+        if tests[each.branch] is not None and each.at_ns >= min(since, default=0)
+    ][-MOST_TAKEN:]
+    kept = _kept(tests, [each.branch for each in events])
     places = {number: place for place, number in enumerate(kept)}
     why = answer.get("why")
     return Recorded(
         tuple(code for code, _ in filter(None, codes) if not is_library_file(code.file)),
         tuple(branch for number in kept if (branch := tests[number]) is not None),
-        tuple(Taken(places[e.branch], e.value, e.at_ns) for e in events[-MOST_TAKEN:] if e.branch in places),
+        tuple(Taken(places[e.branch], e.value, e.at_ns) for e in events if e.branch in places),
         clean(why, _LONGEST_NAME) if isinstance(why, str) else "",
     )
 
@@ -126,9 +130,8 @@ def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> Bra
     )
 
 
-def _events(answer: dict[str, Any]) -> list[Taken]:
-    """The last values in the main thread, by the number of the test in the answer."""
-    count = len(_rows(answer.get("tests"), 10, _MOST_TESTS))
+def _events(answer: dict[str, Any], count: int) -> list[Taken]:
+    """The last values in the main thread, by the number of the test among the answer's ``count``."""
     found = []
     for thread, parts in _rows(answer.get("threads"), 2, _MOST_CODES):
         flat = _list(parts)[-3 * _MOST_EVENTS :] if thread == answer.get("main") else []

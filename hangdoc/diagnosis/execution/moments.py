@@ -21,10 +21,10 @@ def moment(
 ) -> BranchMoment | None:
     """The moment of the condition that begins in that line; None where nothing proves one. ``processes``: those of all
     ranks of the job, None of one that was not seen."""
-    condition = condition_at(sources, file, line)
+    seen = {rank: process for rank, process in processes.items() if process is not None and process.branches}
+    condition = condition_at(sources, file, line) if seen else None
     if condition is None:
         return None
-    seen = {rank: process for rank, process in processes.items() if process is not None and process.branches}
     outcomes = Outcomes(seen)
     found: dict[int, tuple[Mapping[str, int], str, bool]] = {}
     for rank, process in seen.items():

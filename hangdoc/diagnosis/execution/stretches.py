@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
 
 def stretches(mine: RankSnapshot, theirs: RankSnapshot) -> tuple[Call, Stretch, Stretch] | None:
     """(the last call that both made alike, what each has tested since); None where that was not recorded."""
-    if any(rank.journal is None or rank.process is None for rank in (mine, theirs)):
+    if any(rank.journal is None or rank.process is None or not rank.process.branches for rank in (mine, theirs)):
         return None
     made = {key: at for key, _, at in _calls(theirs.journal)}
     for key, call, at in reversed(list(_calls(mine.journal))):

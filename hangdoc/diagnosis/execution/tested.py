@@ -64,6 +64,19 @@ def tested(sources: Sources, test: BranchCounts) -> Tested:
     return Tested("", _UNREAD)
 
 
+def expression_at(sources: Sources, place: Place) -> str:
+    """The text of the expression that is exactly there; '' where the captured source has none."""
+    file, line, *ends = place
+    tree = sources.function(file, line)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.expr) and (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) == (
+            line,
+            *ends,
+        ):
+            return ast.unparse(node)
+    return ""
+
+
 def condition_at(sources: Sources, file: str, line: int) -> Condition | None:
     """The condition of the one `if`, `while` or `for` that begins in the line; None where several tests make it up
     (`a and b`), or where the compiler makes several copies of it."""
