@@ -88,6 +88,11 @@ def is_of_rank_alone(guard: Guard) -> bool:
     return all(any(map(is_rank_name, names_in(part))) for part in parts)
 
 
+def is_telling(point: BranchPoint) -> bool:
+    """True if the condition's own values show that the sides took it differently."""
+    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made or point.registered)
+
+
 def is_left_by_exception(point: BranchPoint) -> bool:
     """True if the other side must have raised: the guarded one is in a try body, or past a handler that jumps."""
     return point.guard.kind == "try" and (point.guard.is_tried or not point.guard.taken)
