@@ -1,11 +1,17 @@
 """What is certain has a proof of each clause: a condition in a loop that the others have left, the order of a range, a
-loop that an exception ended."""
+loop that an exception ended, what the output tells."""
 
 from __future__ import annotations
 
+import pytest
 from helpers.made_calls import Made, made_calls
 
 from hangdoc import api
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.told_by_output import unknown_writer
+from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder
+from hangdoc.model.message import Condition
+from hangdoc.model.snapshot import Written
 
 REDUCED_BY_TYPE = """
 def reduce(states, world):
@@ -107,3 +113,12 @@ def test_of_a_loop_that_an_exception_ended_the_handler_is_the_condition() -> Non
     assert found.divergence.branch is not None
     assert (found.divergence.branch.line, found.divergence.branch.condition) == (10, "except ValueError:")
     assert "for i in range" not in found.why
+
+
+@pytest.mark.parametrize(("ranks", "cited", "doubted"), [((), False, True), ((2,), False, False), ((), True, False)])
+def test_what_an_unknown_rank_wrote_is_no_proof(ranks: tuple[int, ...], cited: bool, doubted: bool) -> None:
+    """One rank may have written it for all of them; a condition that is cited anyway has a proof of its own."""
+    condition = Condition("if score_every:", "/job/train.py", 60)
+    told = [WrittenUnder(condition, "main", True, Written("regime 3 is worst", (("/job/train.py", 61),)), ranks)]
+    named = Finding("HD101", "", ["it was ", condition] if cited else "", "")
+    assert bool(unknown_writer(told, named)) is doubted
