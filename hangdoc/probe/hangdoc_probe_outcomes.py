@@ -36,12 +36,12 @@ EXTENDED_ARG, RESUME = opmap["EXTENDED_ARG"], opmap["RESUME"]
 def told(state):
     """For JSON.
 
-    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was its
-    first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line, column,
-    last line, end column, the values without a jump and with one, how often each, the last ones, whether it was told of
-    all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one, which
-    alone is told. ``interleaved``: codes of which several calls may be under way at once in a thread, so that the order of
-    their tests is not that of one call: generators, coroutines, and what has called itself.
+    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was
+    its first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line,
+    column, last line, end column, the values without a jump and with one, how often each, the last ones, whether it
+    was told of all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one,
+    which alone is told. ``interleaved``: codes of which several calls may be under way at once in a thread, so that
+    the order of their tests is not that of one call: generators, coroutines, and what has called itself.
     """
     codes, tests, ways, left, interleaved = [], [], {}, MOST_BYTES, []
     for key in list(state.watched):
