@@ -20,8 +20,6 @@ from hangdoc.model.journal import Call
 from hangdoc.model.message import Place
 from hangdoc.model.writing import Writer
 
-_MOST_TRIED = 8
-"""Ranks that a culprit is compared with; chosen by hand."""
 _BEFORE, _ROWS = 10, 30
 """Rows before the first difference, and in all; chosen by hand: what a person reads of it."""
 
@@ -44,7 +42,8 @@ def branch_table(
 ) -> BranchTable | None:
     """The first culprit beside the first other rank from which it is seen to have parted, else that decided otherwise
     after the last call of both; None where no two were recorded that far back, or none differ."""
-    ranks = [(min(culprits), other) for other in sorted(others)[:_MOST_TRIED]] if culprits else []
+    culprit = min(culprits, default=-1)
+    ranks = [(culprit, other) for other in case.execution.alike(culprit, others)]
     for wanted in (_parted, _differs):
         for each in ranks:
             pair = case.execution.pair(*each)

@@ -44,7 +44,17 @@ def align(mine: Sequence[Step], theirs: Sequence[Step]) -> tuple[Column, ...]:
 
     Of equally good alignments the one that pairs what comes first. Of sides that go on for very long, the beginning.
     """
-    return tuple(_Rounds().aligned(tuple(mine[:_MOST]), tuple(theirs[:_MOST]))[1])
+    rounds = _Rounds()
+    columns = rounds.aligned(tuple(mine[:_MOST]), tuple(theirs[:_MOST]))[1]
+    found: list[Column] = []
+    for alone, some in itertools.groupby(columns, key=lambda column: None in column):
+        part = list(some)
+        if alone:  # of a loop that one side left half way, what comes after belongs to different rounds
+            one, other = ([at for column in part if (at := column[side]) is not None] for side in (0, 1))
+            again = rounds.aligned(tuple(mine[at] for at in one), tuple(theirs[at] for at in other), _DEEPEST)[1]
+            part = [Column(None if a is None else one[a], None if b is None else other[b]) for a, b in again]
+        found += part
+    return tuple(found)
 
 
 _Found = tuple[int, list[Column]]

@@ -9,7 +9,7 @@ first; rank 1 decided False, False, and is in all_reduce #13 → `if loss < best
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -103,13 +103,22 @@ class Executions:
     def parting(self, culprits: Sequence[int], others: Sequence[int]) -> Parting | None:
         """Where the culprits (side 0) parted from the others; None where that was not recorded, or where some rank
         decided as those of the other side."""
-        tried = ((mine, theirs) for mine in sorted(culprits)[:1] for theirs in sorted(others)[:_MOST_TRIED])
-        for mine, theirs in tried:
-            pair = self.pair(mine, theirs)
-            found = parting(self.sources, pair) if pair is not None else None
-            if pair is not None and found is not None:
-                return found if self._agree(pair, found, mine, culprits, others) else None
+        for first in sorted(culprits)[:1]:
+            for other in self.alike(first, others):
+                pair = self.pair(first, other)
+                found = parting(self.sources, pair) if pair is not None else None
+                if pair is not None and found is not None:
+                    return found if self._agree(pair, found, first, culprits, others) else None
         return None
+
+    def alike(self, rank: int, others: Iterable[int]) -> list[int]:
+        """Those of the others that were recorded, first those that came by most of the places that the rank did and by
+        fewest others: they have the same part to play."""
+        traces = {each: found for each in (rank, *sorted(others)) if (found := self._trace(each)) is not None}
+        places = {each: {act.step.place for act in found.acts} for each, found in traces.items()}
+        mine = places.pop(rank, set())
+        apart = {each: len(mine ^ theirs) for each, theirs in places.items()}
+        return sorted(apart, key=lambda each: apart[each])[:_MOST_TRIED]
 
     def _agree(self, pair: Pair, found: Parting, first: int, culprits: Sequence[int], others: Sequence[int]) -> bool:
         """True if no other culprit decided there as the others did, and none of the others as the first culprit."""
@@ -160,9 +169,18 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
                 continue
             asked = depends.get(mine.decided.key)
             if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND):
+                if _is_a_part(pair, column):
+                    continue
                 found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
                 break
     return max(found, key=lambda each: each.column, default=None)
+
+
+def _is_a_part(pair: Pair, column: int) -> bool:
+    """True if the two decide that in the same two ways again and again: each has its part to play."""
+    steps = [act.step for act in (pair.act(0, column), pair.act(1, column)) if act is not None]
+    acts = ((pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns)))
+    return sum(a is not None and b is not None and [a.step, b.step] == steps for a, b in acts) > 1
 
 
 def _alone(pair: Pair) -> list[tuple[int, int, int]]:

@@ -104,6 +104,8 @@ def test_a_round_too_many_stays_one_round(inner: list[Step], some: int, more: in
         # A test of one rank alone (`if rank == 0` has more under it) shifts nothing.
         ("rT sF lT iF lF", "rF lT iF lF", [("rT", "rF"), ("sF", ""), ("lT", "lT"), ("iF", "iF"), ("lF", "lF")]),
         ("", "aT", [("", "aT")]),
+        # Left half way, a loop has no end: what comes after it belongs together all the same.
+        ("lT lT xF", "lT lT lF xT", [("lT", "lT"), ("lT", "lT"), ("", "lF"), ("xF", "xT")]),
     ],
 )
 def test_examples(mine: str, theirs: str, expected: list[tuple[str, str]]) -> None:

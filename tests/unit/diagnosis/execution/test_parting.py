@@ -162,6 +162,15 @@ def test_nothing_is_said_where_another_rank_decided_as_the_culprit_did() -> None
     assert told(parted(alone, f"for+ {QUIET} for+ main- ok+ @7", alone)) is None
 
 
+ROUND, OTHER = "for+ main- ok+ @7 late- last- zero+ @11", f"for+ {QUIET}"
+
+
+def test_what_two_always_decide_otherwise_is_their_part_and_a_sibling_of_the_same_part_is_compared() -> None:
+    culprit, another = f"{ROUND} {ROUND} for+ main- ok- for- @12", f"{OTHER} {OTHER} for+ main- ok+ @7"
+    assert parted(culprit, another) is None
+    assert told(parted(culprit, another, f"{ROUND} {ROUND} for+ main- ok+ @7")) == ("if not batch.ok:", False, 1)
+
+
 def test_who_recorded_nothing_has_no_part() -> None:
     ranks = {0: Rank(0, "for+ @7").snapshot(), 1: RankSnapshot(1, "h", "probe", process=Process(1, 0, "rank"))}
     assert Executions(SOURCES, ranks).pair(0, 1) is None
