@@ -249,7 +249,10 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     told = told_by_output(case, found)
     by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
-    doubts = [named.doubt, doubted_by_output(sides, told)]
+    doubts = [
+        named.doubt,
+        "" if found.diverged is not None and found.diverged.is_recorded else doubted_by_output(sides, told),
+    ]
     if told:
         doubts.append(unknown_writer(told, named))
         named = with_output(told, named)

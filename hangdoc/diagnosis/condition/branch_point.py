@@ -61,6 +61,8 @@ class BranchPoint:
     """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
     seen: bool = False
     """The interpreters' counters show that the sides took it differently, see ``tested``."""
+    recorded: bool = False
+    """The recorded tests show that the sides parted here, see ``execution.parting``."""
     told: bool = False
     """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()

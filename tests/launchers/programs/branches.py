@@ -248,6 +248,54 @@ def hot():
     return work(400_000)
 
 
+def hot_and_restarted():
+    """What comes too often is woken by somebody else."""
+    start()
+    work = new_work()
+    found = [work(200_000)]
+    monitoring.restart_events()
+    found.append(work(200_000))
+    return found
+
+
+def rare(rows):
+    total = 0
+    for row in rows:
+        if row > 5 and row < 9:
+            total += row.real
+        if row < 0:
+            total = abs(row)
+        elif row is None:
+            total = min(row, 1)
+    return total
+
+
+def hot_then_rare():
+    start()
+    first = sum(rare(range(20)) for _ in range(20_000))
+    return first, rare([-7])
+
+
+def walk(tree):
+    return sum(walk(each) for each in tree) if tree else 1
+
+
+class Visitor:
+    def visit(self, tree):
+        return sum(map(self.visit, tree)) if tree else 1
+
+
+def interleaved():
+    def numbers(count):
+        while count:
+            count -= 1
+            yield count
+
+    start()
+    tree = [[[], []], [[], [[], []]]]
+    return walk(tree), Visitor().visit(tree), list(numbers(3)), decide(1, [])
+
+
 def too_many():
     """More code than is recorded: what is called later is left alone."""
     start()
