@@ -1,0 +1,55 @@
+"""A function as whoever asks a program sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.program.bodies import Body
+from hangdoc.diagnosis.program.items import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, or the body of a class or a module, which run like one.
+
+    Example: of `class Trainer: def step(self): …` → name 'Trainer.step', the lines of the `def`.
+    """
+
+    _body: Body
+
+    @property
+    def file(self) -> str:
+        """Its file."""
+        return self._body.file
+
+    @property
+    def name(self) -> str:
+        """Its qualified name; '<module>' of a module's body."""
+        return self._body.name
+
+    @property
+    def line(self) -> int:
+        """Its `def`, or the first line of the module."""
+        return self._body.line
+
+    @property
+    def end_line(self) -> int:
+        """Its last line."""
+        return self._body.end_line
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]:
+        """All that decides which way control goes in it, in the order of the text; not those of inner functions."""
+        return tuple(sorted(set(self._body.tests.values()), key=_in_text))
+
+    def controls(self, line: int, *, ending: bool = False) -> list[tuple[Predicate, str]]:
+        """What the line is directly control-dependent on: (predicate, the outcome with which it runs), the nearest in
+        the text first. ``ending``: also the end of loops before it. Example: of `b()` in `if a: b()` → [(a, 'True')].
+        """
+        controls = self._body.controls_of(self._body.nodes_at(line), ending=ending)
+        found = dict.fromkeys((self._body.tests[node], outcome) for node, outcome in controls)
+        return sorted(found, key=lambda each: (-each[0].line, -each[0].column))
+
+
+def _in_text(each: Predicate) -> tuple[int, int, int, int, str]:
+    return each.line, each.column, each.end_line, each.end_column, each.kind
