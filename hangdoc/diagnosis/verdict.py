@@ -98,14 +98,12 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
 
 def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
     """The diagnosis of what processes, stacks and calls show."""
-    job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
+    case = prepared(job)
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:
         return nothing_to_blame
-    if job.ended:
+    if case.job.ended:
         found, went_wrong = crashed(case)
         return _name_and_assemble(case, found, Outcome.CRASHED if went_wrong else Outcome.HEALTHY, writer)
     # 2. Wait-for graph: ``case.graph``, on first use as well. 3. Minimum repair, 4. divergence, 5. ties, 6. branch.
@@ -114,6 +112,13 @@ def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
         return _of_dumps(case, found, writer)
     # 7. Cause.
     return _name_and_assemble(case, found, outcome_of(case, found), writer)
+
+
+def prepared(job: JobSnapshot) -> Case:
+    """The job as the steps work on it: the calls of all sources numbered alike, native frames and ends put in."""
+    job = _ended_if_all_ranks_have(job)
+    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
+    return Case(with_native_frames(with_every_member(with_shared_members(job))))
 
 
 def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosis:

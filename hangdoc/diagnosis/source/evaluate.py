@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from hangdoc.diagnosis.source.syntax import dotted
@@ -90,6 +91,8 @@ def _value(node: ast.AST, values: Mapping[str, str]) -> object:
         return node.value
     if isinstance(node, ast.Name | ast.Attribute):
         return _plain(values.get(dotted(node), ""))
+    if isinstance(node, ast.Call) and dotted(node.func) and not (node.args or node.keywords):
+        return _plain(values.get(f"{dotted(node.func)}()", ""))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return not _is_true(node.operand, values)
     if isinstance(node, ast.BoolOp):
@@ -128,3 +131,38 @@ def _plain(value: str) -> int | None:
     if value.removeprefix("-").isdecimal():
         return int(value)
     raise _UnknownError
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def truth_of(text: str, values: Mapping[str, str]) -> bool | None:
+    """``truth`` of an expression that is given as text."""
+    test = _parsed(text)
+    return truth(test, values) if test is not None else None
+
+
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> tuple[str, ...]:
+    """The names and attributes of the expression, each once: `rank == 0 and self.every` → rank, self.every. What is
+    called without arguments is one of them: `dist.get_rank()`."""
+    test = _parsed(text)
+    found: dict[str, None] = {}
+    waiting = [test] if test is not None else []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name | ast.Attribute) and dotted(node):
+            found[dotted(node)] = None
+        elif isinstance(node, ast.Call) and dotted(node.func):
+            found[f"{dotted(node.func)}()"] = None
+            waiting += [*node.args, *(each.value for each in node.keywords)]
+            if isinstance(node.func, ast.Attribute):
+                waiting.append(node.func.value)
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return tuple(found)
