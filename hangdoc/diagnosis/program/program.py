@@ -1,0 +1,94 @@
+"""All captured sources of a job, as one program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from hangdoc.diagnosis.program.functions import Function, functions_of
+from hangdoc.diagnosis.program.items import Predicate, Span
+from hangdoc.diagnosis.program.pieces import Piece, parsed
+from hangdoc.diagnosis.program.slicing import Ran, Slice, sliced
+from hangdoc.model.snapshot import JobSnapshot, Module, SourceText, Unavailable
+
+
+class Program:
+    """What the code can do. Files are parsed and functions read when they are asked for; both are kept by their text,
+    so that two programs share what they have in common.
+
+    Example: `Program.of(job).slice_back("train.py", 41)` → what may have decided that line 41 runs.
+    """
+
+    def __init__(self, sources: Iterable[SourceText] = (), modules: Iterable[Module] = ()) -> None:
+        """``sources``: fragments. Of a file of which there is the whole module they are not looked at."""
+        self._texts: dict[str, list[tuple[int, str]]] = {}
+        for each in sources:
+            self._texts.setdefault(each.file, []).append((each.first_line, each.text))
+        for module in modules:
+            if module.text:
+                self._texts[module.file] = [(1, module.text)]
+
+    @classmethod
+    def of(cls, job: JobSnapshot) -> Program:
+        """That of a snapshot."""
+        return cls(job.sources, job.modules)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of which any source was captured."""
+        return tuple(self._texts)
+
+    def unread(self) -> tuple[Unavailable, ...]:
+        """The pieces that say nothing, and why: another Python's syntax, too long, nested too deeply."""
+        found = (parsed(file, *text) for file, texts in self._texts.items() for text in texts)
+        return tuple(each for each in found if isinstance(each, Unavailable))
+
+    def function(self, file: str, line: int) -> Function | None:
+        """The innermost function, class or module body around a line; None where its source was not captured."""
+        around = [each for each in self.functions(file) if each.holds(line)]
+        return around[-1] if around else None  # what is inside comes after what is around it
+
+    def predicates(self, file: str | None = None) -> list[Predicate]:
+        """All predicates of a file, or of all files, in the order of the text."""
+        files = self.files if file is None else (file,)
+        return [each for file in files for function in self.functions(file) for each in function.predicates]
+
+    def slice_back(
+        self,
+        file: str,
+        line: int,
+        *,
+        expression: Span | None = None,
+        stack: Sequence[tuple[str, int]] = (),
+        ran: Ran | None = None,
+    ) -> Slice:
+        """What may have decided that the line runs, and with which values: the nearest first, found as asked for.
+
+        ``expression``: a part of the statement that is meant, which also says which values. ``stack``: (file, line)
+        of the frames, the innermost first, so that the caller of a frame is the next; without it all calls of a
+        function's name are its callers. ``ran(file, line)``: False for a line that is known not to have run.
+        """
+        return sliced(self, file, line, expression=expression, stack=stack, ran=ran)
+
+    def functions(self, file: str) -> list[Function]:
+        """All functions and bodies of a file, as far as they were captured."""
+        return self._functions.get(file) or self._read(file)
+
+    @cached_property
+    def _functions(self) -> dict[str, list[Function]]:
+        return {}
+
+    def _read(self, file: str) -> list[Function]:
+        pieces = (parsed(file, *text) for text in self._texts.get(file, ()))
+        found = [each for each in pieces if isinstance(each, Piece)]
+        outermost = [each for each in found if not any(_lies_in(each, other) for other in found)]
+        self._functions[file] = list(itertools.chain.from_iterable(map(functions_of, outermost)))
+        return self._functions[file]
+
+
+def _lies_in(piece: Piece, other: Piece) -> bool:
+    """True if the other one holds all lines of the piece, and more."""
+    ends = [each.first_line + len(each.lines) for each in (piece, other)]
+    larger = len(other.lines) > len(piece.lines)
+    return larger and other.first_line <= piece.first_line and ends[0] <= ends[1]
