@@ -14,6 +14,7 @@ the divergence, the alternatives of a tie and the branch.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import blame
@@ -262,6 +263,10 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
+    if os.environ.get("HANGDOC_ENGINE") == "next":
+        from hangdoc.diagnosis.shadow import with_reason  # whoever does not ask for it does not wait for its import
+
+        sides = with_reason(case, found, sides)
     branch = sides.branch if sides is not None else None
     return Diagnosis(
         outcome=outcome,

@@ -3,8 +3,8 @@
     python tests/accuracy/reasons.py [--only NAME …] [--large FOLDER] [--misses] [--write] [--jobs 2]
 
 Judged on the saved cases with a reviewed condition (tests/cases.py), and on snapshots of the large programs
-(`NAME.hangdoc` in a folder, from `run.py --suite large --keep`) by what their authors say. The culprits are those of the
-expectation. For each case: the place that a person named, the place of its first reason, and at which place of the list
+(`NAME.hangdoc` in a folder, from `run.py --suite large --keep`) by what their authors say. The culprits are those
+of the expectation. For each case: the place that a person named, the place of its first reason, and at which place of the list
 the first right one stands (0: nowhere). A place is right where it is a line of the statement that was named.
 
 - recall: the right place is in the slice, at any place of the list or left out of it.
@@ -31,16 +31,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import large
 from cases import EXPECTED, case, laid_out, names, row
 from statements import places_of_statement
 
-import large
 from hangdoc import api
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.frames.library import with_library_frames
-from hangdoc.diagnosis.reason.reasons import Found, reasons
-from hangdoc.diagnosis.reason.starts import sides_of, starts_of
+from hangdoc.diagnosis.reason.reasons import Found
+from hangdoc.diagnosis.shadow import reasons_of
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.marks import shown
 from hangdoc.model.snapshot import JobSnapshot, SourceText
@@ -100,12 +100,10 @@ def judge(
 
 def found_in(job: JobSnapshot, culprits: tuple[int, ...]) -> tuple[Found, float]:
     """(the reasons with the slice they are from, the CPU time that these took)."""
-    prepared_case = prepared(with_library_frames(job))
-    blamed = crashed(prepared_case)[0] if prepared_case.job.ended else blame(prepared_case)
-    sides = sides_of(prepared_case, blamed, culprits)
-    _ = prepared_case.ran, prepared_case.values, prepared_case.sources
+    looked_at = prepared(with_library_frames(job))
+    blamed = crashed(looked_at)[0] if looked_at.job.ended else blame(looked_at)
     begun = time.process_time()
-    found = reasons(prepared_case, sides, starts_of(prepared_case, blamed, sides))
+    found = reasons_of(looked_at, blamed, culprits)
     return found, time.process_time() - begun
 
 
@@ -217,7 +215,9 @@ def main() -> int:
     if options.misses:
         for each in results:
             if each.place != 1 and (each.expected or each.said):
-                print(f"{each.half} {each.name}: {each.place} of {each.listed}, reached {each.reached}, part {each.also}:")
+                print(
+                    f"{each.half} {each.name}: {each.place} of {each.listed}, reached {each.reached}, part {each.also}:"
+                )
                 print(f"      wanted {each.expected or 'nothing'}; {each.said or 'nothing said'}")
     before = json.loads(BASELINE.read_text(encoding="utf-8"))["cases"] if BASELINE.exists() else {}
     found = changes(before, results) if before else {}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.outcomes import Outcomes
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.program.functions import Function
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
@@ -89,7 +89,9 @@ class Known:
 
     def by_values(self, predicate: Predicate) -> Seen | None:
         """Whether it is true with the values that the frames hold now."""
-        values = {name: self._case.values.of(predicate.file, predicate.function, name) for name in names_in(predicate.text)}
+        values = {
+            name: self._case.values.of(predicate.file, predicate.function, name) for name in names_in(predicate.text)
+        }
         had = {}
         for rank in (*self._sides.culprits, *self._sides.others):
             mine = {name: per_rank[rank] for name, per_rank in values.items() if rank in per_rank}
@@ -148,7 +150,7 @@ class Known:
         return Seen(had, "counters") if had else None
 
     def arm(self, predicate: Predicate, outcome: str) -> list[int]:
-        """The lines that run only if the predicate has the outcome: those that are control-dependent on nothing else."""
+        """The lines that run only if the predicate has the outcome: control-dependent on nothing else."""
         function = self._program.function(predicate.file, predicate.line)
         if function is None:
             return []
@@ -166,9 +168,16 @@ class Known:
         return self._arms[key]
 
 
+def is_rank_name(name: str) -> bool:
+    """True if programs use such a name for a rank, or for a flag made of it: 'local_rank', 'is_main'."""
+    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
+
+
 def _rank_itself(name: str, rank: int) -> str:
     """The rank, for a name that says no more than that it is one."""
-    return str(rank) if name.rpartition(".")[2].removesuffix("()") in ("rank", "get_rank", "global_rank", "RANK") else ""
+    return (
+        str(rank) if name.rpartition(".")[2].removesuffix("()") in ("rank", "get_rank", "global_rank", "RANK") else ""
+    )
 
 
 def agreeing(seen: Iterable[Seen], sides: Sides, side: int) -> tuple[Strength, str] | None:

@@ -38,8 +38,10 @@ class Arrival:
 
     @property
     def is_direct(self) -> bool:
-        """True if the start would not have been come to without this outcome of the predicate: control alone led there."""
-        return self.reached.why in ("controls", "calls") and all(isinstance(each, Predicate) for each in self.reached.path)
+        """True if control alone leads from this outcome to the start, which would not have been come to without it."""
+        return self.reached.why in ("controls", "calls") and all(
+            isinstance(each, Predicate) for each in self.reached.path
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.model.frames import own_frames
@@ -55,21 +53,10 @@ class Start:
         return tuple((f.file, plain(f.function), f.line) for f in self.stack if not is_library(f))
 
 
-def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Sides:
-    """The sides as they are blamed; with ``culprits``, all others against these."""
-    if culprits and tuple(sorted(culprits)) != tuple(sorted(blame.culprits)):
-        return Sides(culprits, tuple(sorted(set(case.activities) - set(culprits) - case.hidden)))
-    return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
-
-
-def starts_of(case: Case, blame: Blame[Explanation], sides: Sides) -> list[Start]:
-    """The calls at which the sides diverged, if their calls did, then what their threads are at."""
-    gap = blame.diverged.gap if blame.diverged is not None else None
-    found: list[Start] = []
-    for token in (gap.mine, gap.theirs) if gap is not None else ():
-        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
-        if token is not None and side is not None and token.stack:
-            found += _begun(side, sides[side], token.stack, main=token.thread == "MainThread", called=True)
+def starts_of(case: Case, sides: Sides, parted: Iterable[tuple[int, Stack, bool]] = ()) -> list[Start]:
+    """Where the sides left each other, (side, stack, whether it is the main thread's), then what their threads are
+    at. Each place of a side once."""
+    found = [s for side, stack, main in parted for s in _begun(side, sides[side], stack, main=main, called=True)]
     for side in (CULPRITS, OTHERS):
         found += _now(case, side, sides[side])
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], Start] = {}
@@ -104,9 +91,7 @@ def _stacks(case: Case, rank: int) -> Iterator[tuple[Stack, bool]]:
             yield thread.frames, number == 0
 
 
-def _begun(
-    side: int, ranks: tuple[int, ...], stack: Stack, *, main: bool, called: bool = False
-) -> Iterator[Start]:
+def _begun(side: int, ranks: tuple[int, ...], stack: Stack, *, main: bool, called: bool = False) -> Iterator[Start]:
     """The start at the user's innermost line of the stack; nothing where no line is the user's."""
     own = own_frames(stack)
     first = next((at for at, frame in enumerate(own) if not is_library(frame)), None)

@@ -153,7 +153,7 @@ def names_in(text: str) -> tuple[str, ...]:
     called without arguments is one of them: `dist.get_rank()`."""
     test = _parsed(text)
     found: dict[str, None] = {}
-    waiting = [test] if test is not None else []
+    waiting: list[ast.AST] = [test] if test is not None else []
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Name | ast.Attribute) and dotted(node):
