@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.program.accesses import Bound, Comprehension, bound_by
 from hangdoc.diagnosis.program.graph import Graph, Loose, Test
 from hangdoc.diagnosis.program.pieces import children, span_of
 
-_BRANCHY = (ast.BoolOp, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_BRANCHY = (ast.BoolOp, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _RAISING = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.Compare, ast.Await, ast.Yield, ast.YieldFrom)
-NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-"""What has a graph of its own."""
 
 
 def branching_parts(roots: list[ast.AST]) -> tuple[list[ast.AST], bool]:
@@ -28,7 +26,7 @@ def branching_parts(roots: list[ast.AST]) -> tuple[list[ast.AST], bool]:
         if kind in _BRANCHY:
             found.append(node)
             raising = True
-        elif kind is not ast.Name and kind is not ast.Constant and kind is not ast.Lambda:
+        elif kind is not ast.Name and kind is not ast.Constant:
             raising = raising or kind in _RAISING
             below = list(children(node))
             below.reverse()
@@ -45,6 +43,7 @@ class Expressions:
 
     def __init__(self) -> None:
         self.graph = Graph()
+        self._bound: Bound = {}
 
     def parts(self, roots: list[ast.AST], incoming: Loose) -> tuple[Loose, bool]:
         """All branching parts of the roots; also whether any of it may raise."""
@@ -56,7 +55,13 @@ class Expressions:
     def test(self, node: ast.AST, kind: str, incoming: Loose) -> int:
         """A predicate that tests the expression."""
         incoming, _ = self.parts([node], incoming)
-        return self.graph.add(node, incoming, Test(kind, span_of(node), node))
+        return self._add(node, incoming, Test(kind, span_of(node), node))
+
+    def _add(self, node: ast.AST, incoming: Loose, test: Test | None = None) -> int:
+        added = self.graph.add(node, incoming, test)
+        if self._bound:
+            self.graph.bound[added] = self._bound
+        return added
 
     def _part(self, node: ast.AST, incoming: Loose) -> Loose:
         if isinstance(node, ast.BoolOp):
@@ -64,12 +69,18 @@ class Expressions:
         if isinstance(node, ast.IfExp):
             test = self.test(node.test, "ifexp", incoming)
             return [*self._value(node.body, [(test, "True")]), *self._value(node.orelse, [(test, "False")])]
-        assert isinstance(node, Comprehension)
-        return self._comprehension(node, incoming)
+        assert isinstance(node, ast.Lambda | Comprehension)
+        around, self._bound = self._bound, bound_by(node, self._bound)
+        if isinstance(node, ast.Lambda):
+            incoming, _ = self.parts([node.body], incoming)  # taken to run where it stands
+        else:
+            incoming = self._comprehension(node, incoming)
+        self._bound = around
+        return incoming
 
     def _value(self, node: ast.AST, incoming: Loose) -> Loose:
         incoming, _ = self.parts([node], incoming)
-        return [(self.graph.add(node, incoming), "")]
+        return [(self._add(node, incoming), "")]
 
     def _operands(self, node: ast.BoolOp, incoming: Loose) -> Loose:
         """Of `a and b`: a True → b, a False → out."""
@@ -87,7 +98,7 @@ class Expressions:
         for each in node.generators:
             incoming, _ = self.parts([each.iter], incoming)
             span = span_of(each.target, each.iter)
-            loop = self.graph.add(each, incoming, Test("comprehension", span, each.iter))
+            loop = self._add(each, incoming, Test("comprehension", span, each.iter, is_loop=True))
             self.graph.loops.append(loop)
             if loops:
                 self.graph.join([(loop, "ended")], loops[-1])

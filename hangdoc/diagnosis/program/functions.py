@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
+from hangdoc.diagnosis.program.accesses import Write, parameters
 from hangdoc.diagnosis.program.dominance import control_dependence
 from hangdoc.diagnosis.program.graph import EXIT, RAISES, Graph
-from hangdoc.diagnosis.program.items import Predicate, Span
-from hangdoc.diagnosis.program.pieces import Piece, span_of
+from hangdoc.diagnosis.program.items import Definition, Predicate, Span
+from hangdoc.diagnosis.program.pieces import Piece, last_name, span_of, walk
+from hangdoc.diagnosis.program.reaching import Reaching
 from hangdoc.diagnosis.program.statements import flow_graph
 
-_MODULE = "<module>"
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_LONGEST_TEXT = 300
+"""Characters of a definition's text: some lines of the report. Judgement."""
 Control = tuple[int, str]
 """A node that branches, and the label of the way that leads on."""
 
@@ -42,11 +46,10 @@ class Function:
         """Its last line."""
         return getattr(self._node, "end_lineno", self._piece.first_line + len(self._piece.lines) - 1)
 
-    def holds(self, line: int) -> bool:
-        """True if the line is one of its body; its `def` and decorators run in what it stands in."""
-        if self.outer is None:
-            return self.line <= line <= self.end_line
-        return bool(self._node.body[0].lineno <= line <= self.end_line)  # type: ignore[attr-defined]
+    @property
+    def body_line(self) -> int:
+        """The first line of its body: its `def` and its decorators run in what it stands in."""
+        return self._node.body[0].lineno if self.outer is not None else self.line  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.file}:{self.line}>"
@@ -61,6 +64,24 @@ class Function:
         in the text first. Example: of `b()` in `if a: b()` → [(a, 'True')]."""
         found = {(self.tests[node], label): None for node, label in self.controls_of(self.nodes_at(line))}
         return sorted(found, key=lambda each: (-each[0].line, -each[0].column))
+
+    @property
+    def short_name(self) -> str:
+        """Its name without what it stands in: 'step'."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def is_class(self) -> bool:
+        """It is the body of a class."""
+        return isinstance(self._node, ast.ClassDef)
+
+    @property
+    def owner(self) -> Function | None:
+        """The class that it is a method of, or a function in one."""
+        outer = self.outer
+        while outer is not None and not outer.is_class:
+            outer = outer.outer
+        return outer
 
     # What follows is for the other modules of this folder.
 
@@ -91,6 +112,91 @@ class Function:
                 )
             found[node] = known[key]
         return found
+
+    @cached_property
+    def reaching(self) -> Reaching:
+        """Which writes of a name reach which of its nodes."""
+        return Reaching(self.graph, self.parameters, self._outer_names)
+
+    @cached_property
+    def base_names(self) -> tuple[str, ...]:
+        """Of a class: the last names of what it inherits."""
+        return tuple(last_name(each) for each in self._node.bases) if isinstance(self._node, ast.ClassDef) else ()
+
+    @cached_property
+    def decorators(self) -> tuple[str, ...]:
+        """The last names of its decorators."""
+        found = getattr(self._node, "decorator_list", ())
+        return tuple(last_name(each.func if isinstance(each, ast.Call) else each) for each in found)
+
+    def line_of(self, node: int) -> int:
+        """The line of a node; of one that has no code, that of the function."""
+        return getattr(self.graph.syntax[node], "lineno", self.line)
+
+    def definition_at(self, node: int, write: Write) -> Definition:
+        """What the node gives a value, for whoever reads a slice."""
+        syntax = self.graph.syntax[node]
+        name = write.key.partition("@")[0].removeprefix("?.")
+        text = self._piece.text(header(syntax)) if syntax is not None else name
+        line, column = getattr(write.node, "lineno", self.line), getattr(write.node, "col_offset", 0)
+        return Definition(self.file, self.name, line, column, name, text[:_LONGEST_TEXT], write.kind)
+
+    @cached_property
+    def results(self) -> list[tuple[int, Write]]:
+        """(node, what it returns or yields) of each that returns anything."""
+        found: list[tuple[int, Write]] = []
+        for node, syntax in enumerate(self.graph.syntax):
+            if isinstance(syntax, ast.Return) and syntax.value is not None:
+                found.append((node, Write("", syntax, "returned", syntax.value)))
+            elif isinstance(syntax, ast.Expr | ast.Assign) and isinstance(syntax.value, ast.Yield | ast.YieldFrom):
+                found.append((node, Write("", syntax, "returned", syntax.value.value)))
+        return found
+
+    @cached_property
+    def raises(self) -> list[int]:
+        """Its `raise` statements."""
+        return [node for node, syntax in enumerate(self.graph.syntax) if isinstance(syntax, ast.Raise)]
+
+    def raising(self, handler: int) -> list[int]:
+        """The nodes of which an exception leads to the handler, by way of those before it."""
+        found, waiting = [], [handler]
+        while waiting:
+            for node in self.graph.predecessors[waiting.pop()]:
+                if node in self.graph.tests and self.graph.tests[node].kind in ("except", "with"):
+                    waiting.append(node)
+                else:
+                    found.append(node)
+        return found
+
+    def nodes_of(self, expression: ast.AST) -> list[int]:
+        """The predicates that test just this expression, in every copy."""
+        return self._tested.get(id(expression), [])
+
+    def tests_in(self, part: ast.AST) -> list[int]:
+        """The predicates inside an expression."""
+        return [node for each in walk(part) for node in self._tested.get(id(each), ())] if self._tested else []
+
+    @cached_property
+    def _tested(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for node, test in self.graph.tests.items():
+            found.setdefault(id(test.expression), []).append(node)
+        return found
+
+    @property
+    def definition(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """Its `def`; None of a class or module."""
+        return self._node if isinstance(self._node, _FUNCTIONS) else None
+
+    @property
+    def parameters(self) -> list[ast.arg]:
+        """Those of its definition; none of a class or module."""
+        return parameters(self._node.args) if isinstance(self._node, _FUNCTIONS) else []
+
+    @property
+    def _outer_names(self) -> frozenset[str]:
+        declared = (each for each in self.graph.syntax if isinstance(each, ast.Global | ast.Nonlocal))
+        return frozenset(name for each in declared for name in each.names)
 
     @cached_property
     def _strict(self) -> list[list[tuple[int, int]]]:
@@ -154,6 +260,10 @@ class Function:
                     found.setdefault(line, []).append(node)
         return found
 
+    def all_at(self, line: int) -> list[int]:
+        """The nodes whose own code is, in part, on the line."""
+        return self._lines.get(line, [])
+
     def nodes_at(self, line: int, expression: Span | None = None) -> list[int]:
         """The nodes of the statement on that line, or of the smallest part of one that holds the expression."""
         found = self._lines.get(line, [])
@@ -191,7 +301,7 @@ def header(node: ast.AST) -> Span:
         span = span_of(node)
         end = node.type or None
         return span_of(node, end) if end else Span(span.line, span.column, span.line, span.column + 6)
-    if isinstance(node, _SCOPES):
+    if isinstance(node, SCOPES):
         first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
         return Span(first, node.col_offset, max(node.lineno, node.body[0].lineno - 1), 1 << 16)
     return span_of(node)
@@ -231,22 +341,3 @@ def _reach(edges: Sequence[Sequence[int]], start: int, reached: bytearray) -> No
             if not reached[node]:
                 reached[node] = 1
                 waiting.append(node)
-
-
-@lru_cache(maxsize=512)
-def functions_of(piece: Piece) -> tuple[Function, ...]:
-    """All functions and bodies of the piece, each after what it stands in."""
-    module = Function(piece, piece.tree, _MODULE, None)
-    found = [module]
-    waiting: list[tuple[ast.AST, Function]] = [(each, module) for each in reversed(piece.tree.body)]
-    while waiting:
-        node, outer = waiting.pop()
-        if isinstance(node, _SCOPES):
-            name = node.name if outer is module else f"{outer.name}.{node.name}"
-            outer = Function(piece, node, name, outer)
-            found.append(outer)
-        for block in ("body", "orelse", "handlers", "finalbody", "cases"):
-            inner = getattr(node, block, None)
-            if inner.__class__ is list:
-                waiting += [(each, outer) for each in reversed(inner)]
-    return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis.program.items import Span
@@ -24,6 +25,8 @@ class Test:
     span: Span
     expression: ast.AST | None = None
     """What is tested; None where that is no expression of its own."""
+    is_loop: bool = False
+    """Its outcomes are 'round' and 'ended'."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class Graph:
     syntax: list[ast.AST | None] = field(default_factory=lambda: [None, None])
     """The statement, or the part of one, that the node runs."""
     tests: dict[int, Test] = field(default_factory=dict)
+    bound: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    """Node → the names bound around it by comprehensions and lambdas, where there are any, and their keys."""
     loops: list[int] = field(default_factory=list)
     """The nodes at which a loop begins each of its rounds."""
 

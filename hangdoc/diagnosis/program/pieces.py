@@ -108,6 +108,19 @@ def span_of(node: ast.AST, last: ast.AST | None = None) -> Span:
     return Span(node.lineno, node.col_offset, end.end_lineno, end.end_col_offset)  # type: ignore[attr-defined]
 
 
+def outermost_in(node: ast.AST, span: Span) -> list[ast.AST]:
+    """The largest expressions of the node that lie in the span; the node where none does."""
+    found: list[ast.AST] = []
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, ast.expr) and span.holds(span_of(each)):
+            found.append(each)
+        else:
+            waiting += children(each)
+    return found or [node]
+
+
 def dotted(node: ast.AST) -> str:
     """'self.warm' of a name or of attributes of one; '' of anything else."""
     if isinstance(node, ast.Attribute):

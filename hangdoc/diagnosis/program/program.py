@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from hangdoc.diagnosis.program.functions import Function, functions_of
+from hangdoc.diagnosis.program.functions import Function
+from hangdoc.diagnosis.program.index import Index
 from hangdoc.diagnosis.program.items import Predicate, Span
+from hangdoc.diagnosis.program.lookup import Lookup
+from hangdoc.diagnosis.program.outline import Outline, outline
 from hangdoc.diagnosis.program.pieces import Piece, parsed
 from hangdoc.diagnosis.program.slicing import Ran, Slice, sliced
 from hangdoc.model.snapshot import JobSnapshot, Module, SourceText, Unavailable
@@ -25,6 +27,7 @@ class Program:
         self._texts: dict[str, list[tuple[int, str]]] = {}
         for each in sources:
             self._texts.setdefault(each.file, []).append((each.first_line, each.text))
+        self._read: dict[str, list[Outline]] = {}
         for module in modules:
             if module.text:
                 self._texts[module.file] = [(1, module.text)]
@@ -46,8 +49,11 @@ class Program:
 
     def function(self, file: str, line: int) -> Function | None:
         """The innermost function, class or module body around a line; None where its source was not captured."""
-        around = [each for each in self.functions(file) if each.holds(line)]
-        return around[-1] if around else None  # what is inside comes after what is around it
+        return next((found for each in self._outlines(file) if (found := each.at(line))), None)
+
+    def functions(self, file: str) -> list[Function]:
+        """All functions and bodies of a file, as far as they were captured; each after what it stands in."""
+        return [function for each in self._outlines(file) for function in each.functions]
 
     def predicates(self, file: str | None = None) -> list[Predicate]:
         """All predicates of a file, or of all files, in the order of the text."""
@@ -69,22 +75,20 @@ class Program:
         of the frames, the innermost first, so that the caller of a frame is the next; without it all calls of a
         function's name are its callers. ``ran(file, line)``: False for a line that is known not to have run.
         """
-        return sliced(self, file, line, expression=expression, stack=stack, ran=ran)
-
-    def functions(self, file: str) -> list[Function]:
-        """All functions and bodies of a file, as far as they were captured."""
-        return self._functions.get(file) or self._read(file)
+        return sliced(self._lookup, file, line, expression, stack, ran)
 
     @cached_property
-    def _functions(self) -> dict[str, list[Function]]:
-        return {}
+    def _lookup(self) -> Lookup:
+        return Lookup(Index([each for file in self.files for each in self._outlines(file)]))
 
-    def _read(self, file: str) -> list[Function]:
-        pieces = (parsed(file, *text) for text in self._texts.get(file, ()))
-        found = [each for each in pieces if isinstance(each, Piece)]
-        outermost = [each for each in found if not any(_lies_in(each, other) for other in found)]
-        self._functions[file] = list(itertools.chain.from_iterable(map(functions_of, outermost)))
-        return self._functions[file]
+    def _outlines(self, file: str) -> list[Outline]:
+        known = self._read.get(file)
+        if known is None:
+            pieces = (parsed(file, *text) for text in self._texts.get(file, ()))
+            found = [each for each in pieces if isinstance(each, Piece)]
+            outermost = [each for each in found if not any(_lies_in(each, other) for other in found)]
+            known = self._read[file] = [outline(each) for each in outermost]
+        return known
 
 
 def _lies_in(piece: Piece, other: Piece) -> bool:

@@ -143,7 +143,7 @@ class _Statements(Expressions):
         incoming, _ = self.parts([node.iter], incoming)
         if self._handling and not isinstance(node.iter, ast.Name):
             incoming = [(self._node(node.iter, [], incoming), "")]
-        test = self._node(node, [], incoming, Test("for", span_of(node.target, node.iter), node.iter))
+        test = self._node(node, [], incoming, Test("for", span_of(node.target, node.iter), node.iter, is_loop=True))
         if self._handling:
             self._jump("raise", [(test, RAISES)])
         self.graph.loops.append(test)
