@@ -87,20 +87,13 @@ def reads(node: ast.AST, bound: Bound) -> Iterator[Read]:
             called.add(id(each.func))
         elif isinstance(each, ast.Lambda | Comprehension):
             around = bound_by(each, around)
-        below = [(child, around) for child in children(each)]
-        below.reverse()
-        waiting += below
+        waiting += [(child, around) for child in children(each)]
 
 
 def key_of(node: ast.AST, bound: Bound) -> str:
     """The key of a name or of attributes of one; '' of anything else."""
     base, dot, rest = dotted(node).partition(".")
     return f"{bound.get(base, base)}{dot}{rest}"
-
-
-def calls(node: ast.AST) -> list[ast.Call]:
-    """The calls in the expression, the outer ones first."""
-    return [each for each in walk(node) if isinstance(each, ast.Call)]
 
 
 def evaluated(node: ast.AST | None) -> list[ast.AST]:

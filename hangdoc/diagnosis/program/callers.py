@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.program.accesses import calls, evaluated, reads
-from hangdoc.diagnosis.program.functions import Function
+from hangdoc.diagnosis.program.accesses import evaluated, reads
+from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.lookup import Lookup
 from hangdoc.diagnosis.program.pieces import dotted, last_name
 
@@ -21,12 +21,12 @@ _BY_MAKING = ("__init__", "__new__", "__post_init__", "__enter__", "__exit__")
 class Site:
     """Where a function is called, or, without ``call``, handed on to whoever calls it."""
 
-    function: Function
+    function: Body
     node: int
     call: ast.Call | None
 
 
-def callers(lookup: Lookup, target: Function) -> Iterator[Site]:
+def callers(lookup: Lookup, target: Body) -> Iterator[Site]:
     """The places that may call the target, in the order of the files.
 
     Example: of `step`: `self.step(x)`, `Thread(target=step)`.
@@ -48,12 +48,12 @@ def callers(lookup: Lookup, target: Function) -> Iterator[Site]:
         yield from _sites(lookup, target, name, only_calls=False)
 
 
-def _sites(lookup: Lookup, target: Function, word: str, *, only_calls: bool) -> Iterator[Site]:
+def _sites(lookup: Lookup, target: Body, word: str, *, only_calls: bool) -> Iterator[Site]:
     """Where the word is called; else, unless ``only_calls``, where it is read."""
     for function, node in lookup.index.places(word):
         graph = function.graph
         for part in evaluated(graph.syntax[node]):
-            found = {id(each.func): each for each in calls(part)}
+            found = {id(each.func): each for each in function.calls(part)}
             for read in reads(part, graph.bound.get(node, {})):
                 if last_name(read.node) == word and _may_mean(lookup, function, read.node, target):
                     call = found.get(id(read.node))
@@ -61,7 +61,7 @@ def _sites(lookup: Lookup, target: Function, word: str, *, only_calls: bool) -> 
                         yield Site(function, node, call)
 
 
-def _may_mean(lookup: Lookup, function: Function, named: ast.AST, target: Function) -> bool:
+def _may_mean(lookup: Lookup, function: Body, named: ast.AST, target: Body) -> bool:
     """False for what is known to be of another class, or to be a function where a method is asked for."""
     if target.short_name in (*_BY_MAKING, *_BY_CALL) or target.short_name.startswith("__"):
         return True
@@ -74,7 +74,7 @@ def _may_mean(lookup: Lookup, function: Function, named: ast.AST, target: Functi
     return True
 
 
-def _objects(lookup: Lookup, target: Function) -> list[str]:
+def _objects(lookup: Lookup, target: Body) -> list[str]:
     """The last names of what objects of the target's class are kept in: `self.model = Net()` → 'model'."""
     assert target.outer is not None
     found: dict[str, None] = {}
@@ -86,5 +86,5 @@ def _objects(lookup: Lookup, target: Function) -> list[str]:
     return list(found)
 
 
-def _defines(function: Function, node: int, name: str) -> bool:
+def _defines(function: Body, node: int, name: str) -> bool:
     return any(write.kind == "def" and write.key == name for write in function.reaching.writes[node])

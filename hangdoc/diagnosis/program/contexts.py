@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.program.accesses import calls, evaluated
+from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.callers import callers
-from hangdoc.diagnosis.program.functions import Function
 from hangdoc.diagnosis.program.graph import ENTRY
 from hangdoc.diagnosis.program.lookup import Lookup
 from hangdoc.diagnosis.program.pieces import last_name
@@ -19,7 +18,7 @@ class Context:
     """``call`` is the call in ``caller`` that the slice has gone into; or ``depth`` is the frame's place on the stack.
     Without either, whoever calls the function may have called it."""
 
-    function: Function
+    function: Body
     caller: Context | None = None
     node: int = ENTRY
     call: ast.Call | None = None
@@ -42,7 +41,7 @@ class Contexts:
         self._lookup = lookup
         self._stack = [(lookup.index.at(file, line), line) for file, line in stack]
 
-    def first(self, function: Function) -> Context:
+    def first(self, function: Body) -> Context:
         """That of the start: the innermost frame, or what that has called."""
         if not self._stack:
             return Context(function)
@@ -58,7 +57,7 @@ class Contexts:
             for site in callers(self._lookup, context.function):
                 yield Entered(Context(site.function), site.node, site.call)
 
-    def _above(self, called: Function, depth: int) -> Iterator[Entered]:
+    def _above(self, called: Body, depth: int) -> Iterator[Entered]:
         """The next frame up the stack whose source was captured; libraries' frames in between may not have been."""
         for place in range(depth + 1, len(self._stack)):
             function, line = self._stack[place]
@@ -71,8 +70,7 @@ class Contexts:
                 return
 
 
-def _call_in(function: Function, node: int, called: Function) -> ast.Call | None:
+def _call_in(function: Body, node: int, called: Body) -> ast.Call | None:
     """The call of the function in the node's code, by its name; of a class for its `__init__`."""
     owner = called.outer.short_name if called.outer is not None and called.short_name == "__init__" else ""
-    found = (each for part in evaluated(function.graph.syntax[node]) for each in calls(part))
-    return next((each for each in found if last_name(each.func) in (called.short_name, owner)), None)
+    return next((each for each in function.calls_at(node) if last_name(each.func) in (called.short_name, owner)), None)

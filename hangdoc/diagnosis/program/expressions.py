@@ -28,9 +28,7 @@ def branching_parts(roots: list[ast.AST]) -> tuple[list[ast.AST], bool]:
             raising = True
         elif kind is not ast.Name and kind is not ast.Constant:
             raising = raising or kind in _RAISING
-            below = list(children(node))
-            below.reverse()
-            waiting += below
+            waiting += children(node)
     return found, raising
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.program.accesses import Write, calls, evaluated
-from hangdoc.diagnosis.program.functions import Function
+from hangdoc.diagnosis.program.accesses import Write
+from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.index import Index
 from hangdoc.diagnosis.program.pieces import dotted, last_name
 
-Place = tuple[Function, int]
+Place = tuple[Body, int]
 """A function and a node of it."""
-Set = tuple[Function, int, Write]
+Set = tuple[Body, int, Write]
 """Where something is set."""
 _DEEPEST = 3
 """Steps from a name to the call that made its object: `net` ← `self.net` ← `Net()`. Judgement."""
@@ -25,10 +25,10 @@ class Lookup:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._classes: dict[tuple[Function, int, str], list[Function]] = {}
-        self._attributes: dict[tuple[str, Function | None], list[Set]] = {}
+        self._classes: dict[tuple[Body, int, str], list[Body]] = {}
+        self._attributes: dict[tuple[str, Body | None], list[Set]] = {}
 
-    def writes(self, function: Function, node: int, key: str, read: ast.AST) -> list[Set]:
+    def writes(self, function: Body, node: int, key: str, read: ast.AST) -> list[Set]:
         """The writes of the key, and of what is in it, that may reach the node, those of the function itself first."""
         reaching = function.reaching
         base, _, rest = key.partition(".")
@@ -49,7 +49,7 @@ class Lookup:
                 return [each for file, name in modules if not name for each in self._of_module(file, rest)]
         return found + [each for each in self._attribute(function, node, read) if each not in found]
 
-    def _around(self, function: Function, name: str) -> list[Set]:
+    def _around(self, function: Body, name: str) -> list[Set]:
         """Of a name that is not the function's own: that of a function around it, or of the module."""
         outer = function.outer
         while outer is not None and outer.outer is not None:
@@ -79,7 +79,7 @@ class Lookup:
                 result += self._of_module(file, name) if name and file != function.file else []
         return result
 
-    def _imported(self, function: Function, node: int, name: str) -> list[tuple[str, str]] | None:
+    def _imported(self, function: Body, node: int, name: str) -> list[tuple[str, str]] | None:
         """The modules that the name may stand for: (file, ''); None of a name that no import has set."""
         reaching = function.reaching
         if name in reaching.local_names:
@@ -90,7 +90,7 @@ class Lookup:
             return None
         return [each for write in found for each in self.index.imported(write.node, name)]
 
-    def _attribute(self, function: Function, node: int, read: ast.AST) -> list[Set]:
+    def _attribute(self, function: Body, node: int, read: ast.AST) -> list[Set]:
         """All writes of the attribute, of objects of the same class as far as that is known."""
         if not isinstance(read, ast.Attribute):
             return []
@@ -101,7 +101,7 @@ class Lookup:
             self._attributes[key] = list(self._attribute_writes(read.attr, owner))
         return self._attributes[key]
 
-    def _attribute_writes(self, name: str, owner: Function | None) -> Iterator[Set]:
+    def _attribute_writes(self, name: str, owner: Body | None) -> Iterator[Set]:
         family = self.index.family(owner) if owner is not None else []
         for function, node, write in self.index.writes(name):
             base, dot, _ = write.key.removesuffix("[]").rpartition(".")
@@ -109,7 +109,7 @@ class Lookup:
             if (dot or writer) and (owner is None or writer is None or writer in family):
                 yield function, node, write
         for function, node in self.index.places(name):  # the fields of a dataclass
-            for call in (each for part in evaluated(function.graph.syntax[node]) for each in calls(part)):
+            for call in function.calls_at(node):
                 made = self.index.classes_named(last_name(call.func))
                 if made and (owner is None or any(each in family for each in made)):
                     given = (each for each in call.keywords if each.arg == name)
@@ -117,7 +117,7 @@ class Lookup:
                         (function, node, Write(f"{made[0].short_name}.{name}", k, "assign", k.value)) for k in given
                     )
 
-    def classes(self, function: Function, node: int, read: ast.AST) -> list[Function]:
+    def classes(self, function: Body, node: int, read: ast.AST) -> list[Body]:
         """The classes of which the expression may be an object, as far as a constructor or an annotation tells."""
         if isinstance(read, ast.Call):
             return self.index.classes_named(last_name(read.func))
@@ -130,7 +130,7 @@ class Lookup:
             self._classes[key] = list(dict.fromkeys(self._made(function, node, name, read)))
         return self._classes.get(key, [])
 
-    def _made(self, function: Function, node: int, name: str, read: ast.AST) -> Iterator[Function]:
+    def _made(self, function: Body, node: int, name: str, read: ast.AST) -> Iterator[Body]:
         for where, at, write in self.writes(function, node, name, read):
             if write.kind == "argument" and isinstance(write.node, ast.arg) and write.node.annotation is not None:
                 annotation = write.node.annotation
@@ -139,7 +139,7 @@ class Lookup:
             elif write.kind == "assign" and write.value is not None and not write.key.endswith("[]"):
                 yield from self.classes(where, at, write.value)
 
-    def functions(self, function: Function, node: int, named: ast.AST, depth: int = _DEEPEST) -> list[Function]:
+    def functions(self, function: Body, node: int, named: ast.AST, depth: int = _DEEPEST) -> list[Body]:
         """The functions (and classes' bodies) that the expression may stand for: a name, an attribute, `partial(f)`."""
         if depth == 0:
             return []
@@ -152,7 +152,7 @@ class Lookup:
         name = dotted(named)
         if not name:
             return []
-        result: dict[Function, None] = {}
+        result: dict[Body, None] = {}
         for where, at, write in self.writes(function, node, name, named):
             if write.kind == "def":
                 body = self.index.at(where.file, write.node.body[0].lineno)  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ class Lookup:
                 result.update(dict.fromkeys(self.functions(where, at, write.value, depth - 1)))
         return list(result)
 
-    def _methods(self, function: Function, node: int, named: ast.Attribute) -> list[Function]:
+    def _methods(self, function: Body, node: int, named: ast.Attribute) -> list[Body]:
         base = named.value
         if isinstance(base, ast.Call) and last_name(base.func) == "super" and function.owner is not None:
             inherited = [each for each in self.index.family(function.owner) if each is not function.owner]
@@ -174,7 +174,7 @@ class Lookup:
         found = [each for each in self.index.functions_named(named.attr) if each.owner is not None]
         return found if len(found) <= _MOST_NAMESAKES else []
 
-    def called(self, function: Function, node: int, call: ast.Call) -> list[Function]:
+    def called(self, function: Body, node: int, call: ast.Call) -> list[Body]:
         """The functions that the call may run: also `__call__` or `forward` of an object, `__init__` of a class."""
         found = self.functions(function, node, call.func)
         if not found:
@@ -184,7 +184,7 @@ class Lookup:
         return [each for each in found if not each.is_class] + made
 
 
-def argument(target: Function, name: str, call: ast.Call) -> ast.AST | None:
+def argument(target: Body, name: str, call: ast.Call) -> ast.AST | None:
     """What the call gives the parameter, or its default; None where that is not known, as through `*args`."""
     node = target.definition
     if node is None:
@@ -214,7 +214,7 @@ def _default(found: ast.arguments, name: str) -> ast.AST | None:
     return next((value for each, value in pairs if each.arg == name), None)
 
 
-def _all(function: Function, name: str) -> list[Set]:
+def _all(function: Body, name: str) -> list[Set]:
     """All writes of the name, and of what is in it, in the function."""
     found = function.reaching.by_key
     return [(function, *each) for key in (name, f"{name}[]") for each in found.get(key, ())]

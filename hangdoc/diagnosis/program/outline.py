@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-from hangdoc.diagnosis.program.functions import SCOPES, Function
+from hangdoc.diagnosis.program.bodies import SCOPES, Body
 from hangdoc.diagnosis.program.pieces import Piece
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 class Outline:
@@ -17,57 +18,49 @@ class Outline:
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self.module = Function(piece, piece.tree, "<module>", None)
-        self.functions = [self.module]
+        self.module = Body(piece, piece.tree, "<module>", None)
+        self.bodies = [self.module]
         """Each after what it stands in; the body of the module first."""
-        waiting: list[tuple[ast.AST, Function]] = [(each, self.module) for each in reversed(piece.tree.body)]
+        waiting: list[tuple[ast.AST, Body]] = [(each, self.module) for each in reversed(piece.tree.body)]
         while waiting:
             node, outer = waiting.pop()
             if isinstance(node, SCOPES):
                 name = node.name if outer is self.module else f"{outer.name}.{node.name}"
-                outer = Function(piece, node, name, outer)
-                self.functions.append(outer)
+                outer = Body(piece, node, name, outer)
+                self.bodies.append(outer)
             for block in ("body", "orelse", "handlers", "finalbody", "cases"):
                 inner = getattr(node, block, None)
                 if isinstance(inner, list):
                     waiting += [(each, outer) for each in reversed(inner)]
 
     @cached_property
-    def _owners(self) -> list[Function]:
+    def _owners(self) -> list[Body]:
         """Line, from the piece's first → the innermost function around it."""
         found = [self.module] * len(self.piece.lines)
-        for each in self.functions[1:]:
+        for each in self.bodies[1:]:
             first, end = each.body_line - self.piece.first_line, each.end_line + 1 - self.piece.first_line
             found[first:end] = [each] * (end - first)
         return found
 
-    def at(self, line: int) -> Function | None:
+    def at(self, line: int) -> Body | None:
         """The innermost function, class or module body around the line; None outside of the piece."""
         place = line - self.piece.first_line
         return self._owners[place] if 0 <= place < len(self.piece.lines) else None
 
-    def lines_with(self, word: str) -> Iterator[int]:
+    def lines_with(self, word: str) -> Sequence[int]:
         """The lines that hold the identifier, each once."""
-        text, starts = self._text
-        if word in text:
-            places = (bisect_right(starts, found.start()) for found in _pattern(word).finditer(text))
-            yield from (place + self.piece.first_line - 1 for place in dict.fromkeys(places))
+        return self._words.get(word, ())
 
     @cached_property
-    def _text(self) -> tuple[str, list[int]]:
-        """(the text, the offsets at which its lines begin)."""
-        starts = [0]
-        for line in self.piece.lines:
-            starts.append(starts[-1] + len(line) + 1)
-        return "\n".join(self.piece.lines), starts
+    def _words(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, line in enumerate(self.piece.lines, self.piece.first_line):
+            for word in dict.fromkeys(_WORD.findall(line)):
+                found.setdefault(word, []).append(number)
+        return found
 
 
 @lru_cache(maxsize=512)
 def outline(piece: Piece) -> Outline:
     """That of the piece."""
     return Outline(piece)
-
-
-@lru_cache(maxsize=1024)
-def _pattern(word: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")

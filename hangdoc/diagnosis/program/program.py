@@ -49,11 +49,11 @@ class Program:
 
     def function(self, file: str, line: int) -> Function | None:
         """The innermost function, class or module body around a line; None where its source was not captured."""
-        return next((found for each in self._outlines(file) if (found := each.at(line))), None)
+        return next((Function(found) for each in self._outlines(file) if (found := each.at(line))), None)
 
     def functions(self, file: str) -> list[Function]:
         """All functions and bodies of a file, as far as they were captured; each after what it stands in."""
-        return [function for each in self._outlines(file) for function in each.functions]
+        return [Function(body) for each in self._outlines(file) for body in each.bodies]
 
     def predicates(self, file: str | None = None) -> list[Predicate]:
         """All predicates of a file, or of all files, in the order of the text."""

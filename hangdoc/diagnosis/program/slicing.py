@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.program.accesses import Read, Write, calls, evaluated, reads
+from hangdoc.diagnosis.program.accesses import Read, Write, evaluated, reads
+from hangdoc.diagnosis.program.bodies import Body, Control
 from hangdoc.diagnosis.program.contexts import Context, Contexts
-from hangdoc.diagnosis.program.functions import Control, Function
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached, Span
 from hangdoc.diagnosis.program.lookup import Lookup, Set, argument
 from hangdoc.diagnosis.program.pieces import outermost_in
@@ -31,7 +31,7 @@ _BUDGET = 20_000
 # may mean another thing, costs more than what does not.
 _CONTROL, _OPERAND, _ENDING, _CALLER, _HANDED_ON = 1.0, 0.5, 1.5, 2.0, 3.0
 _LOCAL, _ELSEWHERE, _CONTENTS, _RETURNED, _LIBRARY = 1.0, 1.5, 1.5, 1.5, 2.0
-_STATEMENT = 1.0
+_STATEMENT = 2.0
 """Before what the first statement reads, where it is asked why it runs and not with which values."""
 
 
@@ -93,11 +93,11 @@ class _Walk:
         self._queue: list[tuple[float, int, _Step]] = []
         self._pushed = 0
         self._outcomes: dict[Predicate, tuple[float, set[str]]] = {}
-        self._seen: set[tuple[Function, int, Write | None]] = set()
+        self._seen: set[tuple[Body, int, Write | None]] = set()
         self._told: set[Predicate | Definition] = set()
-        self._left: set[Function] = set()
+        self._left: set[Body] = set()
 
-    def start(self, function: Function, line: int, expression: Span | None) -> None:
+    def start(self, function: Body, line: int, expression: Span | None) -> None:
         """From the statement at the line, or an expression in it."""
         context = self._contexts.first(function)
         nodes = function.nodes_at(line, expression)
@@ -160,7 +160,7 @@ class _Walk:
         self._pushed += 1
         heapq.heappush(self._queue, (distance, self._pushed, step))
 
-    def _may_have_run(self, function: Function, line: int) -> bool:
+    def _may_have_run(self, function: Body, line: int) -> bool:
         return self._ran is None or self._ran(function.file, line) is not False
 
     # What decides that something runs.
@@ -201,7 +201,7 @@ class _Walk:
         for node in function.raising(handler):
             if isinstance(function.graph.syntax[node], ast.Raise):
                 self._decided(context, [node], distance, path)
-            for call in (each for part in evaluated(function.graph.syntax[node]) for each in calls(part)):
+            for call in function.calls_at(node):
                 for callee in self._lookup.called(function, node, call):
                     inner = Context(callee, context, node, call)
                     self._controls(inner, callee.controls_of(callee.raises), distance + _CALLER, path, "calls")
@@ -226,7 +226,7 @@ class _Walk:
         function = context.function
         for read in reads(part, function.graph.bound.get(node, {})):
             self._name(context, node, read, distance, path, why)
-        for call in calls(part):
+        for call in function.calls(part):
             for callee in self._lookup.called(function, node, call):
                 self._returns(Context(callee, context, node, call), distance + _RETURNED, path)
         for owner, methods in implied_calls(part, function.graph.tests.get(node)):
