@@ -12,9 +12,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.reasons import Found, reasons
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Sides, starts_of
+from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Parted, Sides
 from hangdoc.model.diagnosis import Branch, Divergence
-from hangdoc.model.process import Stack
 
 _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "match": "match", "except": "try", "with": "try"}
 """Kind of a predicate → that of a branch in the document; 'if' for the others."""
@@ -23,7 +22,7 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "match": "mat
 def reasons_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Found:
     """What parted the culprits from the others; ``culprits``: where others than the blamed ones are meant."""
     sides = sides_of(case, blame, culprits)
-    return reasons(case, sides, starts_of(case, sides, parted_at(blame, sides)))
+    return reasons(case, sides, parted_at(blame, sides))
 
 
 def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Sides:
@@ -33,14 +32,14 @@ def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = 
     return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
 
 
-def parted_at(blame: Blame[Explanation], sides: Sides) -> list[tuple[int, Stack, bool]]:
+def parted_at(blame: Blame[Explanation], sides: Sides) -> list[Parted]:
     """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
     gap = blame.diverged.gap if blame.diverged is not None else None
-    found: list[tuple[int, Stack, bool]] = []
-    for token in (gap.mine, gap.theirs) if gap is not None else ():
+    found: list[Parted] = []
+    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
         side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
         if token is not None and token.stack and side is not None:
-            found.append((side, token.stack, token.thread == "MainThread"))
+            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
     return found
 
 

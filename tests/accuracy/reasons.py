@@ -206,7 +206,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     chosen = [n for n in names() if row(n).get("reviewed") and (options.only is None or n in options.only)]
-    folder = [p for p in sorted(options.large.glob("*.hangdoc")) if (large.LARGE / p.stem).is_dir()] if options.large else []
+    folder = (
+        [p for p in sorted(options.large.glob("*.hangdoc")) if (large.LARGE / p.stem).is_dir()] if options.large else []
+    )
     folder = [path for path in folder if options.only is None or path.stem in options.only]
     with multiprocessing.Pool(options.jobs) as pool:
         results = [*pool.imap(of_case, chosen, chunksize=4), *pool.imap(of_large, folder)]

@@ -34,6 +34,25 @@ class Strength(IntEnum):
     PROVED = 3
 
 
+SAME_EVERYWHERE = frozenset(
+    (
+        "range",
+        "enumerate",
+        "zip",
+        "reversed",
+        "len",
+        "__name__",
+        "dist.get_world_size",
+        "get_world_size",
+        "world_size",
+        "world",
+        "self.world",
+        "self.world_size",
+        "dist.is_initialized",
+        "torch.distributed.get_world_size",
+    )
+)
+"""Builtins that only go through what they are given, and names whose value is the same on all ranks of a job."""
 OPPOSITE = {"True": "False", "False": "True", "round": "ended", "ended": "round", "raised": "ended"}
 _RECORDED = {"True": "T", "False": "F", "round": "T", "ended": "F"}
 
@@ -102,12 +121,17 @@ class Known:
 
     def values_differ(self, item: Predicate | Definition) -> bool | None:
         """True if a name of it has other values on the other side, False if all names are seen and the same."""
-        texts = names_in(item.text) if isinstance(item, Predicate) else [item.name]
+        texts = names_in(iterated(item)) if isinstance(item, Predicate) else [item.name]
         both = (self._sides.culprits, self._sides.others)
         found = [sides_differ(self._case.values.of(item.file, item.function, name), both) for name in texts]
         if any(found):
             return True
         return False if found and all(each is False for each in found) else None
+
+    def is_constant(self, predicate: Predicate) -> bool:
+        """True for a test of what is written there, or is the same on all ranks by its nature: `range(3)`."""
+        names = names_in(iterated(predicate))
+        return all(name.removesuffix("()") in SAME_EVERYWHERE for name in names)
 
     def names_rank(self, predicate: Predicate) -> bool:
         """True if it tests the rank, or a flag that is made of it, by its name."""
@@ -166,6 +190,11 @@ class Known:
                     found.setdefault(controls[0], []).append(line)
             self._arms[key] = found
         return self._arms[key]
+
+
+def iterated(predicate: Predicate) -> str:
+    """What is asked: of a loop what it goes through, 'rows' of 'row in rows'."""
+    return predicate.text.partition(" in ")[2] if predicate.kind in ("for", "comprehension") else predicate.text
 
 
 def is_rank_name(name: str) -> bool:

@@ -13,20 +13,22 @@ that predicate, 'False' on rank 2, 'True' on ranks 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.known import OPPOSITE, Known, Strength, agreeing
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Sides, Start
-from hangdoc.model.process import Frame
+from hangdoc.diagnosis.reason.provisions import is_library_file
+from hangdoc.diagnosis.reason.relays import sources_of
+from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides, Start, starts_of
 
 MOST_ITEMS = 400
 """Items of one slice that are looked at: the nearest."""
 Item = Predicate | Definition
+OFFSET = {Kind.CALLED: 0.0, Kind.FORK: 0.0, Kind.MISSED: 0.5, Kind.NOW: 2.0, Kind.THREAD: 4.0}
+"""What a slice begins with by its start, in steps of control dependence; judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,14 @@ class Arrival:
     reached: Reached
 
     @property
+    def distance(self) -> float:
+        """From where the sides left each other."""
+        return OFFSET[self.start.kind] + self.reached.distance
+
+    @property
     def is_direct(self) -> bool:
         """True if control alone leads from this outcome to the start, which would not have been come to without it."""
-        return self.reached.why in ("controls", "calls") and all(
-            isinstance(each, Predicate) for each in self.reached.path
-        )
+        return self.reached.why in ("controls", "calls") and all(isinstance(e, Predicate) for e in self.reached.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class Reason:
     """Something that is not alike on both sides.
 
     ``outcomes``: how it came out on the culprits and on the others, '' where that is not known. ``path``: what it
-    decided, from the item to the line where the slice began. ``source``: what says that it differs.
+    decided, from the line where the slice began outwards. ``source``: what says that it differs. ``direct``: it decides
+    by itself whether that line is come to, or sets what does.
     """
 
     item: Item
@@ -58,6 +64,7 @@ class Reason:
     distance: float
     path: tuple[Item, ...]
     source: str = ""
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,45 +76,73 @@ class Found:
     reasons: tuple[Reason, ...]
 
 
-def reasons(case: Case, sides: Sides, starts: Sequence[Start]) -> Found:
-    """What parted the sides, by the slices from ``starts``."""
+def reasons(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> Found:
+    """What parted the sides. ``parted``: the calls at which their histories diverge, where they do."""
     program = Program.of(case.job)
-    arrivals = _arrivals(program, starts)
+    arrivals = _arrivals(program, starts_of(case, program, sides, parted))
     known = Known(case, program, sides)
-    every = [_judged(known, sides, item, each) for item, each in arrivals.items()]
-    listed = [each for each in every if each.strength > Strength.ALIKE]
-    nearest = sorted(every, key=lambda each: each.distance)
+    every = {item: _judged(known, sides, item, each) for item, each in arrivals.items()}
+    nearest = sorted(every.values(), key=lambda each: each.distance)
+    listed = [each for each in _with_sources(every) if each.strength > Strength.ALIKE]
     return Found(tuple(each.item for each in nearest), tuple(sorted(listed, key=_order)))
 
 
 def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arrival]]:
     found: dict[Item, list[Arrival]] = {}
     for start in starts:
-        (file, line), *callers = start.lines
-        for reached in islice(program.slice_back(file, line, stack=[(file, line), *callers]), MOST_ITEMS):
+        file, line = start.lines[0]
+        stack = start.lines if start.kind != Kind.MISSED else ()
+        for reached in islice(program.slice_back(file, line, stack=stack), MOST_ITEMS):
             found.setdefault(reached.item, []).append(Arrival(start, reached))
     return found
 
 
+def _with_sources(every: dict[Item, Reason]) -> list[Reason]:
+    """The reasons; what sets a flag, or fills what is gone through, stands just before the test of it."""
+    found = dict(every)
+    for reason in sorted(every.values(), key=lambda each: each.distance):
+        relayed = sources_of(reason.item, every) if found[reason.item].direct else []
+        for item in relayed:
+            own = found[item]
+            if own.strength == Strength.ALIKE or own.direct:
+                continue
+            strength = max(own.strength, found[reason.item].strength)
+            nearer = found[reason.item].distance - 0.25
+            found[item] = replace(own, strength=strength, distance=nearer, direct=True)
+    return list(found.values())
+
+
 def _judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> Reason:
     """The item with what is known of it; of several ways to it the nearest."""
-    nearest = min(arrivals, key=lambda each: each.reached.distance)
-    distance, path = nearest.reached.distance, nearest.reached.path
+    nearest = min(arrivals, key=lambda each: each.distance)
+    distance, path = nearest.distance, nearest.reached.path
     if isinstance(item, Definition):
         differ = known.values_differ(item)
         strength = Strength.MAY if differ else Strength.UNKNOWN
         return Reason(item, ("", ""), strength, distance, path, "values" if differ else "")
     outcomes = _by_stacks(arrivals)
-    if outcomes[0] and outcomes[1] and outcomes[0] != outcomes[1]:
-        return Reason(item, outcomes, Strength.PROVED, distance, path, "stacks")
+    direct = any(each.is_direct for each in arrivals)
+    strength, source = _strength(known, sides, item, nearest, outcomes)
+    return Reason(item, outcomes, strength, distance, path, source, direct)
+
+
+def _strength(
+    known: Known, sides: Sides, item: Predicate, nearest: Arrival, outcomes: tuple[str, str]
+) -> tuple[Strength, str]:
     side, outcome = nearest.start.side, nearest.reached.outcome
+    if nearest.start.kind == Kind.MISSED:  # the culprits were to have it, and did not
+        side = OTHERS
     told = agreeing(known.seen(item, outcome), sides, side) if outcome else None
     if told is None and outcome in OPPOSITE:
         told = agreeing(known.seen(item, OPPOSITE[outcome]), sides, 1 - side)
-    if told is None:
-        told = _of_values(known, sides, item)
-    strength, source = told if told is not None else (Strength.MAY if any(outcomes) else Strength.UNKNOWN, "")
-    return Reason(item, outcomes, strength, distance, path, source)
+    if told is not None:
+        return told
+    if known.is_constant(item):
+        return Strength.ALIKE, "constant"
+    if outcomes[0] and outcomes[1]:
+        return (Strength.ALIKE if outcomes[0] == outcomes[1] else Strength.PROVED), "stacks"
+    told = _of_values(known, sides, item)
+    return told if told is not None else (Strength.MAY if any(outcomes) else Strength.UNKNOWN, "")
 
 
 def _of_values(known: Known, sides: Sides, item: Predicate) -> tuple[Strength, str] | None:
@@ -125,10 +160,11 @@ def _of_values(known: Known, sides: Sides, item: Predicate) -> tuple[Strength, s
 
 def _by_stacks(arrivals: Iterable[Arrival]) -> tuple[str, str]:
     """(outcome on the culprits, on the others) as the stacks imply it; '' of a side that need not have come by."""
+    direct = [each for each in arrivals if each.is_direct and each.start.kind not in (Kind.MISSED, Kind.THREAD)]
+    first = [each for each in direct if each.start.kind in (Kind.CALLED, Kind.FORK)]
     found: list[set[str]] = [set(), set()]
-    for each in arrivals:
-        if each.is_direct:
-            found[each.start.side].add(each.reached.outcome)
+    for each in first or direct:
+        found[each.start.side].add(each.reached.outcome)
     return (_one(found[CULPRITS]), _one(found[OTHERS]))
 
 
@@ -136,6 +172,6 @@ def _one(outcomes: set[str]) -> str:
     return next(iter(outcomes)) if len(outcomes) == 1 else ""
 
 
-def _order(reason: Reason) -> tuple[bool, int, bool, float]:
-    library = is_library(Frame(reason.item.file, reason.item.line, reason.item.function))
-    return library, -reason.strength, isinstance(reason.item, Definition), reason.distance
+def _order(reason: Reason) -> tuple[bool, int, int, float]:
+    tier = 0 if reason.direct else 2 if isinstance(reason.item, Definition) else 1
+    return is_library_file(reason.item.file), tier, -reason.strength, reason.distance

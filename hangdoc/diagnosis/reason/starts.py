@@ -1,22 +1,42 @@
-"""Where a slice begins: the lines at which the two sides left each other, and where their threads are now.
+"""Where a slice begins: the lines at which the two sides left each other, where their threads are now, and what was to
+be provided and was not.
 
 Example: rank 2 called barrier at 61 while ranks 0 and 1 called all_reduce at 44 → (61 of side 0), (44 of side 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.program.program import Program
+from hangdoc.diagnosis.reason.provisions import providing
 from hangdoc.model.frames import own_frames
-from hangdoc.model.process import Stack, Thread
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Frame, Stack, Thread
 
 CULPRITS, OTHERS = 0, 1
 MOST_STACKS = 4
 """Different stacks of one side that are sliced; the ranks of a side are there because they did the same."""
+
+
+class Kind(IntEnum):
+    """What a start is; the lower, the more it says of where the sides left each other."""
+
+    CALLED = 0
+    """The call at which the histories of the sides diverge."""
+    FORK = 1
+    """The line that both sides were at, which called another function on each."""
+    MISSED = 2
+    """A call that would have ended a wait."""
+    NOW = 3
+    """Where the main thread is."""
+    THREAD = 4
+    """Where another thread is; it may wait for work there all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +57,7 @@ class Start:
     side: int
     ranks: tuple[int, ...]
     stack: Stack
-    main: bool = True
-    """It is what the main thread did, or is at: other threads may wait for work there all the time."""
-    called: bool = False
-    """From the history of calls: here the sides did not do the same."""
+    kind: Kind
 
     @property
     def lines(self) -> tuple[tuple[str, int], ...]:
@@ -53,47 +70,85 @@ class Start:
         return tuple((f.file, plain(f.function), f.line) for f in self.stack if not is_library(f))
 
 
-def starts_of(case: Case, sides: Sides, parted: Iterable[tuple[int, Stack, bool]] = ()) -> list[Start]:
-    """Where the sides left each other, (side, stack, whether it is the main thread's), then what their threads are
-    at. Each place of a side once."""
-    found = [s for side, stack, main in parted for s in _begun(side, sides[side], stack, main=main, called=True)]
+Parted = tuple[int, Stack, bool]
+"""(side, stack, whether it is the main thread's) of a call at which the sides diverged."""
+
+
+def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parted] = ()) -> list[Start]:
+    """All starts, each place of a side once, as the most telling of its kinds."""
+    found = [s for side, stack, _ in parted for s in _begun(side, sides[side], stack, Kind.CALLED)]
     for side in (CULPRITS, OTHERS):
         found += _now(case, side, sides[side])
+    found += _forks(found)
+    waiting = [s.stack for s in _waits(case, sides)]
+    for file, line in providing(program, waiting):
+        found.append(Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), Kind.MISSED))
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], Start] = {}
-    for start in found:
+    for start in sorted(found, key=lambda each: each.kind):
         seen.setdefault((start.side, start.lines), start)
     return list(seen.values())
 
 
 def _now(case: Case, side: int, ranks: Iterable[int]) -> Iterator[Start]:
     """Where the side's threads are: of each different stack one, the most common ones first."""
-    folded: dict[tuple[tuple[str, int], ...], tuple[Stack, list[int], bool]] = {}
+    folded: dict[tuple[tuple[str, int], ...], tuple[Stack, dict[int, None], Kind]] = {}
     for rank in ranks:
-        for stack, main in _stacks(case, rank):
+        for stack, kind in _stacks(case, rank):
             key = tuple((f.file, f.line) for f in stack)
-            folded.setdefault(key, (stack, [], main))[1].append(rank)
-    most = sorted(folded.values(), key=lambda each: (not each[2], -len(each[1])))[:MOST_STACKS]
-    for stack, those, main in most:
-        yield from _begun(side, tuple(those), stack, main=main)
+            folded.setdefault(key, (stack, {}, kind))[1][rank] = None
+    most = sorted(folded.values(), key=lambda each: (each[2], -len(each[1])))[:MOST_STACKS]
+    for stack, those, kind in most:
+        yield from _begun(side, tuple(those), stack, kind)
 
 
-def _stacks(case: Case, rank: int) -> Iterator[tuple[Stack, bool]]:
-    """(stack, whether it is the main thread's) of a rank: where its end came, for one that has ended."""
+def _stacks(case: Case, rank: int) -> Iterator[tuple[Stack, Kind]]:
+    """The stacks of a rank: where its end came, for one that has ended."""
     snapshot, activity = case.ranks[rank], case.activities.get(rank)
     if snapshot.exit is not None and snapshot.exit.stack:
-        yield snapshot.exit.stack, True
+        yield snapshot.exit.stack, Kind.NOW
     if activity is not None and activity.stack:
-        yield activity.stack, True
+        yield activity.stack, Kind.NOW
     last = snapshot.process.last if snapshot.process is not None else None
     threads: tuple[Thread, ...] = last.threads if last is not None else ()
     for number, thread in enumerate(threads):
         if thread.frames:
-            yield thread.frames, number == 0
+            yield thread.frames, Kind.THREAD if number else Kind.NOW
 
 
-def _begun(side: int, ranks: tuple[int, ...], stack: Stack, *, main: bool, called: bool = False) -> Iterator[Start]:
+def _begun(side: int, ranks: tuple[int, ...], stack: Stack, kind: Kind) -> Iterator[Start]:
     """The start at the user's innermost line of the stack; nothing where no line is the user's."""
     own = own_frames(stack)
     first = next((at for at, frame in enumerate(own) if not is_library(frame)), None)
     if first is not None:
-        yield Start(side, ranks, own[first:], main, called)
+        yield Start(side, ranks, own[first:], kind)
+
+
+def _forks(starts: Sequence[Start]) -> Iterator[Start]:
+    """The line at which both sides stood and from which each called another function: what is called differs."""
+    for mine in (s for s in starts if s.side == CULPRITS and s.kind in (Kind.CALLED, Kind.NOW)):
+        for theirs in (s for s in starts if s.side == OTHERS and s.kind == mine.kind):
+            ways = [tuple(reversed(each.stack)) for each in (mine, theirs)]
+            same = 0
+            for a, b in zip(*ways, strict=False):
+                if (a.file, a.line, plain(a.function)) != (b.file, b.line, plain(b.function)):
+                    break
+                same += 1
+            inner = [way[same] if same < len(way) else None for way in ways]
+            if not same or inner[0] is None or inner[1] is None or _in_one_function(inner[0], inner[1]):
+                continue
+            for start in (mine, theirs):
+                yield from _begun(start.side, start.ranks, start.stack[len(start.stack) - same :], Kind.FORK)
+
+
+def _in_one_function(a: Frame, b: Frame) -> bool:
+    return a.file == b.file and plain(a.function) == plain(b.function)
+
+
+def _waits(case: Case, sides: Sides) -> Iterator[Start]:
+    """The threads that wait for something other than a collective, which all its members provide."""
+    for side in (CULPRITS, OTHERS):
+        apart = {r for r in sides[side] if (a := case.activities.get(r)) and a.kind != ActivityKind.IN_COLLECTIVE}
+        for rank in sorted(apart)[:MOST_STACKS]:
+            stack = case.activities[rank].stack
+            if stack:
+                yield Start(side, (rank,), stack, Kind.NOW)

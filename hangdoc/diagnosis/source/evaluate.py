@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.diagnosis.source.syntax import dotted, last_name
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
@@ -166,3 +166,32 @@ def names_in(text: str) -> tuple[str, ...]:
         else:
             waiting += ast.iter_child_nodes(node)
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def sets_constant(text: str) -> bool:
+    """True for a statement that gives a value which is written there: `self.stale = True`, `return None`, `x = []`."""
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    value = getattr(statements[0], "value", None) if len(statements) == 1 else None
+    if isinstance(value, ast.UnaryOp):
+        value = value.operand
+    empty = isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set) and not list(ast.iter_child_nodes(value))[1:]
+    return isinstance(value, ast.Constant) or empty
+
+
+@lru_cache(maxsize=4096)
+def flag_in(text: str) -> str:
+    """The only name that a test asks, for its truth or against a value that is written there: 'self.stale' of `not
+    self.stale`, of `self.stale is None` and of `self.stale == 3`; 'due()' of a call; '' of any other test."""
+    test = _parsed(text)
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
+        equal = (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)
+        test = test.left if isinstance(test.ops[0], equal) else None
+    if isinstance(test, ast.Call):
+        return f"{last_name(test.func)}()"
+    return dotted(test) if test is not None else ""
