@@ -10,7 +10,8 @@ from hangdoc.diagnosis.program.index import Index
 from hangdoc.diagnosis.program.items import Predicate, Span
 from hangdoc.diagnosis.program.lookup import Lookup
 from hangdoc.diagnosis.program.outline import Outline, outline
-from hangdoc.diagnosis.program.pieces import Piece, last_name, parsed
+from hangdoc.diagnosis.program.pieces import Piece, parsed
+from hangdoc.diagnosis.program.places import Places
 from hangdoc.diagnosis.program.slicing import Ran, Slice, sliced
 from hangdoc.model.snapshot import JobSnapshot, Module, SourceText, Unavailable
 
@@ -77,20 +78,10 @@ class Program:
         """
         return sliced(self._lookup, file, line, expression, stack, ran)
 
-    def calls_at(self, file: str, line: int) -> tuple[str, ...]:
-        """The last names of what the statement at the line calls: 'get' of `self.jobs.get()`."""
-        body = self._lookup.index.at(file, line)
-        made = [call for node in body.nodes_at(line) for call in body.calls_at(node)] if body is not None else []
-        return tuple(dict.fromkeys(last_name(call.func) for call in made))
-
-    def places_of_calls(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """(file, line) of each statement that calls one of these last names."""
-        found: dict[tuple[str, int], None] = {}
-        for name in names:
-            for body, node in self._lookup.index.places(name):
-                if any(last_name(call.func) == name for call in body.calls_at(node)):
-                    found[body.file, body.line_of(node)] = None
-        return list(found)
+    @cached_property
+    def places(self) -> Places:
+        """Statements by what stands in them."""
+        return Places(self._lookup, self.files)
 
     @cached_property
     def _lookup(self) -> Lookup:

@@ -87,9 +87,16 @@ class Known:
         found = [self._recorded(predicate, outcome), self._counted(predicate, outcome)]
         return [each for each in found if each is not None]
 
-    def was_asked(self, predicate: Predicate, rank: int) -> bool | None:
-        """Whether the rank has come to the predicate; None where that is not known."""
-        return self._case.ran.for_sure(rank, predicate.file, predicate.line)
+    def never_asked(self, predicate: Predicate, ranks: Iterable[int]) -> bool:
+        """True if it is known of each of the ranks that it has never come to the predicate."""
+        each = [self._case.ran.for_sure(rank, predicate.file, predicate.line) for rank in ranks]
+        return bool(each) and all(came is False for came in each)
+
+    def holds_by_rank(self, predicate: Predicate, outcome: str) -> bool:
+        """True if the culprits have the outcome by their rank alone."""
+        computed = self.computed(predicate)
+        had = {computed.had.get(rank) for rank in self._sides.culprits} if computed is not None else set()
+        return had == {outcome == "True"} and outcome in ("True", "False")
 
     def computed(self, predicate: Predicate) -> Seen | None:
         """Whether it is true by the rank alone, and by what else is seen of the names in it: of `rank == 0 and verbose`

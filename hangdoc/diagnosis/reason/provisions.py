@@ -6,20 +6,31 @@ Example: rank 3 polls `queue.get(timeout=1)`: the places that call `put` are whe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.program.places import Place
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.tables import table
 
 
-def providing(program: Program, waits: Iterable[Stack]) -> list[tuple[str, int]]:
-    """(file, line) of the user's calls that may provide what these stacks wait for, in the order of the table."""
+def touching(program: Program, waits: Iterable[Stack]) -> list[Place]:
+    """The statements that name the same thing as the line of a wait: of `self.due.wait()` those with a `due`."""
+    words: dict[str, None] = {}
+    for stack in waits:
+        for file, line in _lines_of(program, stack):
+            words.update(dict.fromkeys(program.places.called_objects_at(file, line)))
+    return list(dict.fromkeys(place for word in words for place in program.places.naming(word)))
+
+
+def providing(program: Program, waits: Iterable[Stack]) -> list[Place]:
+    """The user's calls that may provide what these stacks wait for, in the order of the table."""
     wanted = {name for stack in waits for name in _waiting_calls(program, stack)}
     rows = table(__package__, "provisions").values()
     names = dict.fromkeys(name for row in rows if wanted.intersection(row["waits"]) for name in row["provides"])
-    return [place for place in program.places_of_calls(names) if not is_library_file(place[0])]
+    return program.places.calling(names)
 
 
 def is_library_file(file: str) -> bool:
@@ -30,13 +41,14 @@ def is_library_file(file: str) -> bool:
 def _waiting_calls(program: Program, stack: Stack) -> list[str]:
     """The names of the calls that a thread may wait in: those of the user's line, of the tests that keep it there, and
     of the library's functions below."""
-    first = next((at for at, frame in enumerate(stack) if not is_library(frame)), None)
-    if first is None:
+    below = [plain(frame.function) for frame in takewhile(is_library, stack)]
+    return below + [name for file, line in _lines_of(program, stack) for name in program.places.calls_at(file, line)]
+
+
+def _lines_of(program: Program, stack: Stack) -> list[Place]:
+    """The user's innermost line of a wait, and the tests that keep it there."""
+    at = next((frame for frame in stack if not is_library(frame)), None)
+    function = program.function(at.file, at.line) if at is not None else None
+    if at is None or function is None:
         return []
-    at = stack[first]
-    found = [plain(frame.function) for frame in stack[:first]]
-    found += program.calls_at(at.file, at.line)
-    function = program.function(at.file, at.line)
-    for predicate, _ in function.controls(at.line) if function is not None else ():
-        found += program.calls_at(predicate.file, predicate.line)
-    return found
+    return [(at.file, at.line), *((p.file, p.line) for p, _ in function.controls(at.line) if p.kind != "for")]

@@ -26,8 +26,14 @@ from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Side
 
 MOST_ITEMS = 400
 """Items of one slice that are looked at: the nearest."""
+MOST_OF_PLACE = 40
+"""The same of a place that may be one of many."""
+MISSED = (Kind.TOUCHING, Kind.MISSED, Kind.RAISED, Kind.OUTSIDE)
 Item = Predicate | Definition
-OFFSET = {Kind.CALLED: 0.0, Kind.FORK: 0.0, Kind.MISSED: 0.5, Kind.NOW: 2.0, Kind.THREAD: 4.0}
+OFFSET = {
+    **{Kind.CALLED: 0.0, Kind.FORK: 0.0, Kind.WITHIN: 1.0, Kind.TOUCHING: 0.5, Kind.MISSED: 1.5},
+    **{Kind.NOW: 2.0, Kind.THREAD: 4.0, Kind.RAISED: 4.0, Kind.OUTSIDE: 6.0},
+}
 """What a slice begins with by its start, in steps of control dependence; judgement."""
 
 
@@ -65,6 +71,7 @@ class Reason:
     path: tuple[Item, ...]
     source: str = ""
     direct: bool = False
+    start: Kind = Kind.NOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +98,14 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
     found: dict[Item, list[Arrival]] = {}
     for start in starts:
         file, line = start.lines[0]
-        stack = start.lines if start.kind != Kind.MISSED else ()
-        for reached in islice(program.slice_back(file, line, stack=stack), MOST_ITEMS):
+        stack = start.lines if start.kind not in MISSED else ()
+        most = MOST_ITEMS if start.kind not in MISSED else MOST_OF_PLACE
+        if start.kind == Kind.OUTSIDE:
+            function = program.function(file, line + 1)
+            for item in function.predicates if function is not None else ():
+                found.setdefault(item, []).append(Arrival(start, Reached(item, "", 1.0)))
+            continue
+        for reached in islice(program.slice_back(file, line, stack=stack), most):
             found.setdefault(reached.item, []).append(Arrival(start, reached))
     return found
 
@@ -119,19 +132,23 @@ def _judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> 
     if isinstance(item, Definition):
         differ = known.values_differ(item)
         strength = Strength.MAY if differ else Strength.UNKNOWN
-        return Reason(item, ("", ""), strength, distance, path, "values" if differ else "")
+        return Reason(item, ("", ""), strength, distance, path, "values" if differ else "", start=nearest.start.kind)
     outcomes = _by_stacks(arrivals)
     direct = any(each.is_direct for each in arrivals)
     strength, source = _strength(known, sides, item, nearest, outcomes)
-    return Reason(item, outcomes, strength, distance, path, source, direct)
+    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind)
 
 
 def _strength(
     known: Known, sides: Sides, item: Predicate, nearest: Arrival, outcomes: tuple[str, str]
 ) -> tuple[Strength, str]:
     side, outcome = nearest.start.side, nearest.reached.outcome
-    if nearest.start.kind == Kind.MISSED:  # the culprits were to have it, and did not
+    if nearest.start.kind in MISSED:  # the culprits were to have it, and did not
         side = OTHERS
+        if outcome and known.holds_by_rank(item, outcome):
+            return Strength.ALIKE, "rank"  # it is their part, and they play it
+    elif known.never_asked(item, sides[1 - side]):
+        return Strength.ALIKE, "counters"  # a predicate before it kept them away
     told = agreeing(known.seen(item, outcome), sides, side) if outcome else None
     if told is None and outcome in OPPOSITE:
         told = agreeing(known.seen(item, OPPOSITE[outcome]), sides, 1 - side)
@@ -160,7 +177,7 @@ def _of_values(known: Known, sides: Sides, item: Predicate) -> tuple[Strength, s
 
 def _by_stacks(arrivals: Iterable[Arrival]) -> tuple[str, str]:
     """(outcome on the culprits, on the others) as the stacks imply it; '' of a side that need not have come by."""
-    direct = [each for each in arrivals if each.is_direct and each.start.kind not in (Kind.MISSED, Kind.THREAD)]
+    direct = [each for each in arrivals if each.is_direct and each.start.kind not in (*MISSED, Kind.THREAD)]
     first = [each for each in direct if each.start.kind in (Kind.CALLED, Kind.FORK)]
     found: list[set[str]] = [set(), set()]
     for each in first or direct:

@@ -45,7 +45,8 @@ def _hands_on(test: Predicate, source: HasPath) -> bool:
     assert isinstance(last, Definition)
     if test.kind in LOOPS:
         return last.kind == "filled" and len(between) <= 3
-    return bool(flag_in(test.text)) and sets_constant(last.text) and _copies(between[:-1])
+    flag = flag_in(test.text)
+    return bool(flag) and not flag.endswith("()") and sets_constant(last.text) and _copies(between[:-1])
 
 
 def _copies(definitions: Iterable[Item]) -> bool:

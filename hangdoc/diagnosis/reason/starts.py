@@ -14,7 +14,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.reason.provisions import providing
+from hangdoc.diagnosis.reason.provisions import providing, touching
 from hangdoc.model.frames import own_frames
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack, Thread
@@ -31,12 +31,20 @@ class Kind(IntEnum):
     """The call at which the histories of the sides diverge."""
     FORK = 1
     """The line that both sides were at, which called another function on each."""
-    MISSED = 2
-    """A call that would have ended a wait."""
-    NOW = 3
+    WITHIN = 2
+    """A context that a call at which the histories diverge was made in."""
+    TOUCHING = 3
+    """A statement that names the same thing as the line of a wait."""
+    MISSED = 4
+    """A call of a kind that would have ended a wait."""
+    NOW = 5
     """Where the main thread is."""
-    THREAD = 4
+    THREAD = 6
     """Where another thread is; it may wait for work there all the time."""
+    RAISED = 7
+    """A `raise`, after which whatever was to follow did not."""
+    OUTSIDE = 8
+    """A function that a library calls, of a program that a library runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +88,14 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     for side in (CULPRITS, OTHERS):
         found += _now(case, side, sides[side])
     found += _forks(found)
+    found += _contexts(program, found)
     waiting = [s.stack for s in _waits(case, sides)]
-    for file, line in providing(program, waiting):
-        found.append(Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), Kind.MISSED))
+    missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
+    missed[Kind.RAISED] = program.places.raising()
+    if any(is_library(frame) for start in found for frame in start.stack):
+        missed[Kind.OUTSIDE] = program.places.entered_from_outside()
+    for kind, places in missed.items():
+        found += [Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), kind) for file, line in places]
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], Start] = {}
     for start in sorted(found, key=lambda each: each.kind):
         seen.setdefault((start.side, start.lines), start)
@@ -140,6 +153,15 @@ def _forks(starts: Sequence[Start]) -> Iterator[Start]:
                 yield from _begun(start.side, start.ranks, start.stack[len(start.stack) - same :], Kind.FORK)
 
 
+def _contexts(program: Program, starts: Sequence[Start]) -> Iterator[Start]:
+    """The `with` statements around the lines on the stacks: what they enter may change what is done inside."""
+    for start in (each for each in starts if each.kind in (Kind.CALLED, Kind.NOW)):
+        for at, frame in enumerate(start.stack):
+            for line in () if is_library(frame) else program.places.contexts(frame.file, frame.line):
+                outer = (Frame(frame.file, line, frame.function), *start.stack[at + 1 :])
+                yield Start(start.side, start.ranks, outer, Kind.WITHIN)
+
+
 def _in_one_function(a: Frame, b: Frame) -> bool:
     return a.file == b.file and plain(a.function) == plain(b.function)
 
@@ -149,6 +171,4 @@ def _waits(case: Case, sides: Sides) -> Iterator[Start]:
     for side in (CULPRITS, OTHERS):
         apart = {r for r in sides[side] if (a := case.activities.get(r)) and a.kind != ActivityKind.IN_COLLECTIVE}
         for rank in sorted(apart)[:MOST_STACKS]:
-            stack = case.activities[rank].stack
-            if stack:
-                yield Start(side, (rank,), stack, Kind.NOW)
+            yield from (Start(side, (rank,), stack, kind) for stack, kind in _stacks(case, rank))
