@@ -68,11 +68,11 @@ class Places:
         return sorted(set(found), reverse=True)
 
     def entered_from_outside(self) -> list[Place]:
-        """The first lines of functions which nobody in the program calls, so that a library does."""
+        """The first lines of the bodies of functions which nobody in the program calls, so that a library does."""
         found = []
         for body in self._bodies():
             if body.definition is not None and next(callers(self._lookup, body), None) is None:
-                found.append((body.file, body.line))
+                found.append((body.file, body.body_line))
         return found
 
     def _bodies(self) -> Iterator[Body]:

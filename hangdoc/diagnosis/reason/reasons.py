@@ -101,7 +101,7 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
         stack = start.lines if start.kind not in MISSED else ()
         most = MOST_ITEMS if start.kind not in MISSED else MOST_OF_PLACE
         if start.kind == Kind.OUTSIDE:
-            function = program.function(file, line + 1)
+            function = program.function(file, line)
             for item in function.predicates if function is not None else ():
                 found.setdefault(item, []).append(Arrival(start, Reached(item, "", 1.0)))
             continue

@@ -92,8 +92,7 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     waiting = [s.stack for s in _waits(case, sides)]
     missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
     missed[Kind.RAISED] = program.places.raising()
-    if any(is_library(frame) for start in found for frame in start.stack):
-        missed[Kind.OUTSIDE] = program.places.entered_from_outside()
+    missed[Kind.OUTSIDE] = program.places.entered_from_outside()
     for kind, places in missed.items():
         found += [Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), kind) for file, line in places]
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], Start] = {}
