@@ -140,10 +140,6 @@ class Known:
         names = names_in(iterated(predicate))
         return all(name.removesuffix("()") in SAME_EVERYWHERE for name in names)
 
-    def names_rank(self, predicate: Predicate) -> bool:
-        """True if it tests the rank, or a flag that is made of it, by its name."""
-        return any(map(is_rank_name, names_in(predicate.text)))
-
     def _value(self, predicate: Predicate, name: str, rank: int) -> str:
         value = self._case.values.of(predicate.file, predicate.function, name).get(rank, "")
         return "" if is_hidden(value) else value

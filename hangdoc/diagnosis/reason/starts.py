@@ -91,7 +91,7 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     found += _contexts(program, found)
     waiting = [s.stack for s in _waits(case, sides)]
     missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
-    missed[Kind.RAISED] = program.places.raising()
+    missed[Kind.RAISED] = [at for at in program.places.raising() if _may_have_run(case, sides.culprits, *at)]
     missed[Kind.OUTSIDE] = program.places.entered_from_outside()
     for kind, places in missed.items():
         found += [Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), kind) for file, line in places]
@@ -99,6 +99,10 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     for start in sorted(found, key=lambda each: each.kind):
         seen.setdefault((start.side, start.lines), start)
     return list(seen.values())
+
+
+def _may_have_run(case: Case, ranks: Iterable[int], file: str, line: int) -> bool:
+    return any(case.ran.for_sure(rank, file, line) is not False for rank in ranks)
 
 
 def _now(case: Case, side: int, ranks: Iterable[int]) -> Iterator[Start]:

@@ -161,8 +161,6 @@ def names_in(text: str) -> tuple[str, ...]:
         elif isinstance(node, ast.Call) and dotted(node.func):
             found[f"{dotted(node.func)}()"] = None
             waiting += [*node.args, *(each.value for each in node.keywords)]
-            if isinstance(node.func, ast.Attribute):
-                waiting.append(node.func.value)
         else:
             waiting += ast.iter_child_nodes(node)
     return tuple(found)
