@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.known import OPPOSITE, Known, Strength, agreeing
@@ -35,6 +36,8 @@ OFFSET = {
     **{Kind.NOW: 2.0, Kind.THREAD: 4.0, Kind.RAISED: 0.5, Kind.OUTSIDE: 6.0},
 }
 """What a slice begins with by its start, in steps of control dependence."""
+LEVEL = 1.0
+"""What each call below the function in which both sides were adds."""
 LOOP, VALUE = 5.0, 8.0
 """What is added to a loop, as most loops go alike on all ranks, and to a definition, which tells no way."""
 GAIN = {"recorder": 3.0, "counters": 3.0, "stacks": 2.0}
@@ -54,7 +57,7 @@ class Arrival:
     @property
     def distance(self) -> float:
         """From where the sides left each other."""
-        return OFFSET[self.start.kind] + self.reached.distance
+        return OFFSET[self.start.kind] + LEVEL * self.start.level + self.reached.distance
 
     @property
     def is_direct(self) -> bool:
@@ -143,12 +146,12 @@ def _judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> 
         return Reason(item, ("", ""), strength, distance, path, "values" if differ else "", start=nearest.start.kind)
     outcomes = _by_stacks(arrivals)
     direct = any(each.is_direct for each in arrivals)
-    strength, source = _strength(known, sides, item, nearest, outcomes)
+    strength, source = _strength(known, sides, item, nearest, outcomes, arrivals)
     return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind)
 
 
 def _strength(
-    known: Known, sides: Sides, item: Predicate, nearest: Arrival, outcomes: tuple[str, str]
+    known: Known, sides: Sides, item: Predicate, nearest: Arrival, outcomes: tuple[str, str], arrivals: list[Arrival]
 ) -> tuple[Strength, str]:
     side, outcome = nearest.start.side, nearest.reached.outcome
     if nearest.start.kind == Kind.RAISED:
@@ -166,7 +169,8 @@ def _strength(
         return told
     if known.is_constant(item):
         return Strength.ALIKE, "constant"
-    if outcomes[0] and outcomes[1]:
+    shared = any((item.file, plain(item.function)) in each.start.common for each in arrivals)
+    if outcomes[0] and outcomes[1] and shared:
         return (Strength.ALIKE if outcomes[0] == outcomes[1] else Strength.PROVED), "stacks"
     told = _of_values(known, sides, item)
     return told if told is not None else (Strength.MAY if any(outcomes) else Strength.UNKNOWN, "")

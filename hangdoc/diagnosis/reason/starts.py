@@ -7,7 +7,7 @@ Example: rank 2 called barrier at 61 while ranks 0 and 1 called all_reduce at 44
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from hangdoc.diagnosis.context import Case
@@ -66,6 +66,10 @@ class Start:
     ranks: tuple[int, ...]
     stack: Stack
     kind: Kind
+    level: int = 0
+    """How many of the user's calls lie between it and the function in which both sides were."""
+    common: frozenset[tuple[str, str]] = frozenset()
+    """(file, function) of the frames that both sides share: there what the stacks say is of one activation."""
 
     @property
     def lines(self) -> tuple[tuple[str, int], ...]:
@@ -87,7 +91,7 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     found = [s for side, stack, _ in parted for s in _begun(side, sides[side], stack, Kind.CALLED)]
     for side in (CULPRITS, OTHERS):
         found += _now(case, side, sides[side])
-    found += _forks(found)
+    found = _levels(found)
     found += _contexts(program, found)
     waiting = [s.stack for s in _waits(case, sides)]
     missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
@@ -139,21 +143,38 @@ def _begun(side: int, ranks: tuple[int, ...], stack: Stack, kind: Kind) -> Itera
         yield Start(side, ranks, own[first:], kind)
 
 
-def _forks(starts: Sequence[Start]) -> Iterator[Start]:
-    """The line at which both sides stood and from which each called another function: what is called differs."""
-    for mine in (s for s in starts if s.side == CULPRITS and s.kind in (Kind.CALLED, Kind.NOW)):
-        for theirs in (s for s in starts if s.side == OTHERS and s.kind == mine.kind):
-            ways = [tuple(reversed(each.stack)) for each in (mine, theirs)]
-            same = 0
-            for a, b in zip(*ways, strict=False):
-                if (a.file, a.line, plain(a.function)) != (b.file, b.line, plain(b.function)):
-                    break
-                same += 1
-            inner = [way[same] if same < len(way) else None for way in ways]
-            if not same or inner[0] is None or inner[1] is None or _in_one_function(inner[0], inner[1]):
-                continue
-            for start in (mine, theirs):
-                yield from _begun(start.side, start.ranks, start.stack[len(start.stack) - same :], Kind.FORK)
+def _levels(starts: Sequence[Start]) -> list[Start]:
+    """The starts; those of a call or of now at each frame below the ones that both sides share, as what is nearer to
+    these decides sooner."""
+    found: list[Start] = []
+    for start in starts:
+        others = [s for s in starts if s.kind == start.kind and s.side != start.side]
+        shared = max((_shared(start.stack, each.stack) for each in others), default=0)
+        if start.kind not in (Kind.CALLED, Kind.NOW) or not 0 < shared:
+            found.append(start)
+            continue
+        outer = tuple(reversed(start.stack))
+        forks = [tuple(reversed(o.stack)) for o in others if _shared(start.stack, o.stack) == shared < len(o.stack)]
+        beside = shared < len(outer) and any(_in_one_function(each[shared], outer[shared]) for each in forks)
+        common = frozenset((f.file, plain(f.function)) for f in outer[: shared + beside])
+        if shared == len(outer):
+            found.append(replace(start, common=common))
+        if not beside and forks and shared < len(outer):  # one line, from which each called another function
+            found += _begun(start.side, start.ranks, start.stack[len(outer) - shared :], Kind.FORK)
+        level = 0
+        for depth in range(shared, len(outer)):
+            if not is_library(outer[depth]):
+                stack = start.stack[len(outer) - 1 - depth :]
+                found.append(replace(start, stack=stack, level=level, common=common))
+                level += 1
+    return found
+
+
+def _shared(mine: Stack, theirs: Stack) -> int:
+    """How many of the outermost frames are the same."""
+    pairs = zip(reversed(mine), reversed(theirs), strict=False)
+    places = [(a.file, a.line, plain(a.function)) == (b.file, b.line, plain(b.function)) for a, b in pairs]
+    return next((number for number, same in enumerate(places) if not same), len(places))
 
 
 def _contexts(program: Program, starts: Sequence[Start]) -> Iterator[Start]:
