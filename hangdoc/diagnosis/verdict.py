@@ -98,9 +98,8 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
 
 def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
     """The diagnosis of what processes, stacks and calls show."""
-    job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
+    case = case_of(job)
+    job = case.job
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:
@@ -114,6 +113,13 @@ def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
         return _of_dumps(case, found, writer)
     # 7. Cause.
     return _name_and_assemble(case, found, outcome_of(case, found), writer)
+
+
+def case_of(job: JobSnapshot) -> Case:
+    """The job as the diagnosis works on it: with what follows from its parts together."""
+    job = _ended_if_all_ranks_have(job)
+    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
+    return Case(with_native_frames(with_every_member(with_shared_members(job))))
 
 
 def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosis:
