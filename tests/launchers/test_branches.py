@@ -17,6 +17,19 @@ PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 SECONDS = 240.0
 EVENT_NS, MOST_AT_ONCE_NS = 350, 15_000_000
 """As of the recorder, which this Python may lack."""
+SAME = {
+    "cells": [[True, True, False, True], 2, True],
+    "tested": [
+        1,
+        [
+            *(["test_clamp[-1]", "passed"], ["test_clamp[3]", "passed"], ["test_clamp[12]", "failed"]),
+            ["test_raises", "passed"],
+        ],
+        True,
+    ],
+    "debugged": [["empty", [1], [2, 2], [3, 3, 3]], [5] * 9],
+}
+"""What the program does, with the recorder and without."""
 CALL_EVENTS = 3
 """PY_START and PY_RESUME: no event of exceptions, which could not be disabled."""
 
@@ -197,6 +210,15 @@ def test_viztracer_has_the_same_figures(with_packages: str) -> None:
     if not _has(with_packages, "viztracer"):
         pytest.skip(f"{with_packages} has no viztracer")
     assert same(with_packages, "viztraced")["recorded"]["tests"]
+
+
+@pytest.mark.parametrize(("check", "module"), [("cells", "IPython"), ("tested", "pytest"), ("debugged", "debugpy")])
+def test_notebooks_tests_and_debuggers_do_the_same(with_packages: str, check: str, module: str) -> None:
+    if not _has(with_packages, module):
+        pytest.skip(f"{with_packages} has no {module}")
+    answer = same(with_packages, check)
+    assert answer["recorded"]["tests"]
+    assert answer["same"] == SAME[check]
 
 
 def test_compilers_do_the_same(with_packages: str) -> None:

@@ -450,6 +450,85 @@ def compiled():
     ]
 
 
+CELL = """
+def stopped(rows):
+    for row in rows:
+        if row > 1:
+            break
+    return row
+print([row for row in range(3) if row], stopped([1, 2, 3]))
+"""
+
+
+def cells():
+    """As a notebook's kernel runs them."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    start()
+    shell = InteractiveShell.instance()
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        done = [shell.run_cell(cell, store_history=True).success for cell in (CELL, "stopped([2])", "1 / 0", CELL)]
+    return done, output.getvalue().count("[1, 2] 2"), "ZeroDivisionError" in output.getvalue()
+
+
+TESTS = """
+import pytest
+
+def clamp(value):
+    if value < 0:
+        return 0
+    return value if value < 9 else 9
+
+@pytest.mark.parametrize("value", [-1, 3, 12])
+def test_clamp(value):
+    assert 0 <= clamp(value) < 9, value
+
+def test_raises():
+    with pytest.raises(ZeroDivisionError):
+        clamp(1) / clamp(-1)
+"""
+
+
+def tested():
+    """pytest rewrites assertions, and runs tests in this process."""
+    import tempfile
+
+    import pytest
+
+    class Outcomes:
+        def __init__(self):
+            self.found = []
+
+        def pytest_runtest_logreport(self, report):
+            if report.when == "call":
+                self.found.append([report.nodeid.partition("::")[2], report.outcome])
+
+    start()
+    outcomes = Outcomes()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output:
+        path = os.path.join(folder, "test_clamped.py")
+        with open(path, "w") as file:
+            file.write(TESTS)
+        status = pytest.main(["-q", "-p", "no:cacheprovider", path], plugins=[outcomes])
+    return int(status), outcomes.found, "assert 9 < 9" in output.getvalue()
+
+
+def debugged():
+    """debugpy stops at a breakpoint in a loop that is recorded, as an editor has it do."""
+    import debugpy
+
+    sys.path.insert(0, os.path.dirname(__file__))
+    from debugger import Editor
+
+    editor = Editor(debugpy.listen(("127.0.0.1", 0)))
+    first = decide.__code__.co_firstlineno
+    editor.attach(__file__, first + 5)
+    debugpy.wait_for_client()
+    start()
+    found = [decide(value, []) for value in (0, 1, 2, 3)]
+    return found, [line - first for line in editor.stops()]
+
+
 def scripted_step(x, count: int):
     for number in range(count):
         if number % 2 == 0:
