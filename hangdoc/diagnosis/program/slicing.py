@@ -42,7 +42,7 @@ class _Step:
     context: Context
     node: int
     path: Path
-    why: str
+    relation: str
     write: Write | None = None
 
 
@@ -99,7 +99,7 @@ class _Walk:
 
     def start(self, function: Body, line: int, expression: Span | None) -> None:
         """From the statement at the line, or an expression in it."""
-        context = self._contexts.first(function)
+        context = self._contexts.start(function)
         nodes = function.nodes_at(line, expression)
         self._decided(context, nodes, 0.0, ())
         for node in nodes:
@@ -123,7 +123,7 @@ class _Walk:
             item, outcome = self._item(step)
             if item is not None and item not in self._told:
                 self._told.add(item)
-                yield Reached(item, outcome, distance, step.path, step.why)
+                yield Reached(item, outcome, distance, step.path, step.relation)
             path = step.path if item is None else (*step.path, item)
             if step.write is None:
                 self._from_predicate(step, distance, outcome, path)
@@ -165,13 +165,15 @@ class _Walk:
 
     # What decides that something runs.
 
-    def _decided(self, context: Context, nodes: list[int], distance: float, path: Path, why: str = "controls") -> None:
+    def _decided(
+        self, context: Context, nodes: list[int], distance: float, path: Path, relation: str = "controls"
+    ) -> None:
         """On to the predicates that decide whether the nodes run, and on to the callers of the function."""
         function = context.function
         strict = function.controls_of(nodes)
-        self._controls(context, strict, distance + _CONTROL, path, why)
+        self._controls(context, strict, distance + _CONTROL, path, relation)
         ended = [each for each in function.controls_of(nodes, ending=True) if each not in strict]
-        self._controls(context, ended, distance + _ENDING, path, why)
+        self._controls(context, ended, distance + _ENDING, path, relation)
         if context.call is None and function not in self._left:
             self._left.add(function)
             for each in self._contexts.entered(context):
@@ -179,9 +181,9 @@ class _Walk:
                     cost = _CALLER if each.call is not None else _HANDED_ON
                     self._decided(each.context, [each.node], distance + cost, path, "calls")
 
-    def _controls(self, context: Context, controls: list[Control], distance: float, path: Path, why: str) -> None:
+    def _controls(self, context: Context, controls: list[Control], distance: float, path: Path, relation: str) -> None:
         for node, outcome in controls:
-            self._push(_Step(context, node, path, why), distance, outcome)
+            self._push(_Step(context, node, path, relation), distance, outcome)
 
     def _from_predicate(self, step: _Step, distance: float, outcome: str, path: Path) -> None:
         context, node = step.context, step.node
@@ -220,12 +222,12 @@ class _Walk:
                 self._read(caller, node, part, distance + cost - _LOCAL, path, "calls")
 
     def _read(
-        self, context: Context, node: int, part: ast.AST, distance: float, path: Path, why: str = "defines"
+        self, context: Context, node: int, part: ast.AST, distance: float, path: Path, relation: str = "defines"
     ) -> None:
         """On to what gave the names in an expression their values, and to what the calls in it return."""
         function = context.function
         for read in reads(part, function.graph.bound.get(node, {})):
-            self._name(context, node, read, distance, path, why)
+            self._name(context, node, read, distance, path, relation)
         for call in function.calls(part):
             for callee in self._lookup.called(function, node, call):
                 self._returns(Context(callee, context, node, call), distance + _RETURNED, path)
@@ -237,7 +239,7 @@ class _Walk:
             if test != node:
                 self._push(_Step(context, test, path, "controls"), distance + _CONTROL)
 
-    def _name(self, context: Context, node: int, read: Read, distance: float, path: Path, why: str) -> None:
+    def _name(self, context: Context, node: int, read: Read, distance: float, path: Path, relation: str) -> None:
         function, key, named = context.function, read.key, read.node
         if read.called:  # of `self.jobs.get()`, what is in `self.jobs`
             base = key.rpartition(".")[0]
@@ -246,18 +248,18 @@ class _Walk:
             key, named = base, named.value
         for found in self._lookup.writes(function, node, key, named):
             if not read.called or found[2].key.endswith("[]"):
-                self._written(context, found, distance, path, why)
+                self._written(context, found, distance, path, relation)
         if not read.called:  # a property, or a function that is handed on to be called
             for each in self._lookup.functions(function, node, named):
                 cost = _RETURNED if "property" in each.decorators else _HANDED_ON
                 self._returns(Context(each), distance + cost, path)
 
-    def _written(self, context: Context, found: Set, distance: float, path: Path, why: str) -> None:
+    def _written(self, context: Context, found: Set, distance: float, path: Path, relation: str) -> None:
         function, node, write = found
         is_content, is_local = write.key.endswith("[]"), function is context.function
         cost = _CONTENTS if is_content else _LOCAL if is_local else _ELSEWHERE
         where = context if is_local else Context(function)
-        self._push(_Step(where, node, path, "fills" if is_content else why, write), distance + cost)
+        self._push(_Step(where, node, path, "fills" if is_content else relation, write), distance + cost)
 
     def _returns(self, context: Context, distance: float, path: Path) -> None:
         """On to what a function returns or yields."""

@@ -128,7 +128,7 @@ class Known:
 
     def values_differ(self, item: Predicate | Definition) -> bool | None:
         """True if a name of it has other values on the other side, False if all names are seen and the same."""
-        texts = names_in(iterated(item)) if isinstance(item, Predicate) else [item.name]
+        texts = names_in(item.subject) if isinstance(item, Predicate) else [item.name]
         both = (self._sides.culprits, self._sides.others)
         found = [sides_differ(self._case.values.of(item.file, item.function, name), both) for name in texts]
         if any(found):
@@ -137,7 +137,7 @@ class Known:
 
     def is_constant(self, predicate: Predicate) -> bool:
         """True for a test of what is written there, or is the same on all ranks by its nature: `range(3)`."""
-        names = names_in(iterated(predicate))
+        names = names_in(predicate.subject)
         return all(name.removesuffix("()") in SAME_EVERYWHERE for name in names)
 
     def _value(self, predicate: Predicate, name: str, rank: int) -> str:
@@ -193,11 +193,6 @@ class Known:
                     found.setdefault(controls[0], []).append(line)
             self._arms[key] = found
         return self._arms[key]
-
-
-def iterated(predicate: Predicate) -> str:
-    """What is asked: of a loop what it goes through, 'rows' of 'row in rows'."""
-    return predicate.text.partition(" in ")[2] if predicate.kind in ("for", "comprehension") else predicate.text
 
 
 def is_rank_name(name: str) -> bool:

@@ -62,8 +62,10 @@ class Arrival:
 
     @property
     def is_direct(self) -> bool:
-        """True if control alone leads from this outcome to the start, which would not have been come to without it."""
-        return self.reached.why in ("controls", "calls") and all(isinstance(e, Predicate) for e in self.reached.path)
+        """True if control alone leads from this outcome to the start."""
+        return self.reached.relation in ("controls", "calls") and all(
+            isinstance(e, Predicate) for e in self.reached.path
+        )
 
 
 @dataclass(frozen=True, slots=True)
