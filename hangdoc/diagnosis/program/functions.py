@@ -40,7 +40,7 @@ class Function:
     @property
     def predicates(self) -> tuple[Predicate, ...]:
         """All that decides which way control goes in it, in the order of the text; not those of inner functions."""
-        return tuple(sorted(set(self._body.tests.values()), key=lambda each: (each.span, each.kind)))
+        return tuple(sorted(set(self._body.tests.values()), key=_in_text))
 
     def controls(self, line: int, *, ending: bool = False) -> list[tuple[Predicate, str]]:
         """What the line is directly control-dependent on: (predicate, the outcome with which it runs), the nearest in
@@ -49,3 +49,7 @@ class Function:
         controls = self._body.controls_of(self._body.nodes_at(line), ending=ending)
         found = dict.fromkeys((self._body.tests[node], outcome) for node, outcome in controls)
         return sorted(found, key=lambda each: (-each[0].line, -each[0].column))
+
+
+def _in_text(each: Predicate) -> tuple[int, int, int, int, str]:
+    return each.line, each.column, each.end_line, each.end_column, each.kind

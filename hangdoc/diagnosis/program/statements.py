@@ -141,8 +141,6 @@ class _Statements(Expressions):
 
     def _for(self, node: ast.For | ast.AsyncFor, incoming: Loose) -> Loose:
         incoming, _ = self.parts([node.iter], incoming)
-        if self._handling and not isinstance(node.iter, ast.Name):
-            incoming = [(self._node(node.iter, [], incoming), "")]
         test = self._node(node, [], incoming, Test("for", span_of(node.target, node.iter), node.iter, is_loop=True))
         if self._handling:
             self._jump("raise", [(test, RAISES)])
@@ -184,6 +182,8 @@ class _Statements(Expressions):
         if raised:
             span = span_of(node.items[0].context_expr, node.items[-1].context_expr)
             test = self.graph.add(node.items[0], raised, Test("with", span))
+            if self._may_pass({last_name(each) for call in calls for each in call.args}, raised):
+                self._jump("raise", [(test, "ended")])
             done.append((test, "raised"))
         return done
 
@@ -221,26 +221,24 @@ class _Statements(Expressions):
         if not node.handlers:
             return self._block(node.orelse, self._block(node.body, incoming))
         done, raised = self._guarded(node.body, incoming)
-        raised_here = [self.graph.syntax[source] for source, label in raised if label != RAISES]
+        reaching = raised
         done = self._block(node.orelse, done)
         for handler in node.handlers:
             test = self.graph.add(handler, raised, Test("except", _header(handler), handler.type))
             done += self._block(handler.body, [(test, "raised")])
             raised = [(test, "ended")]
-        if _may_pass(node, raised_here):
+        if self._may_pass({last_name(each) for handler in node.handlers for each in _types(handler)}, reaching):
             self._jump("raise", raised)
         return done
 
+    def _may_pass(self, caught: set[str], raised: Loose) -> bool:
+        """True if one of the `raise` and `assert` statements that lead there may raise what is not caught.
 
-def _may_pass(node: ast.Try, raised: Sequence[ast.AST | None]) -> bool:
-    """True if one of the `raise` statements in it may not be what the handlers catch.
-
-    What calls may raise is taken to be caught: else all that follows a `try` would depend on it.
-    """
-    caught = {last_name(each) for handler in node.handlers for each in _types(handler)}
-    if caught & {"", "Exception", "BaseException"}:
-        return False
-    return any(not isinstance(each, ast.Raise) or _raised(each) not in caught for each in raised)
+        What calls may raise is taken to be caught: else all that follows a `try` would depend on it.
+        """
+        if caught & {"", "Exception", "BaseException"}:
+            return False
+        return any(_raised(self.graph.syntax[node]) not in caught for node, label in raised if label != RAISES)
 
 
 def _types(handler: ast.ExceptHandler) -> Sequence[ast.AST]:
@@ -249,8 +247,13 @@ def _types(handler: ast.ExceptHandler) -> Sequence[ast.AST]:
     return handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
 
 
-def _raised(node: ast.Raise) -> str:
-    return last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc) if node.exc else ""
+def _raised(node: ast.AST | None) -> str:
+    """The name of what a statement raises; '' where it raises again what was caught."""
+    if isinstance(node, ast.Assert):
+        return "AssertionError"
+    if not isinstance(node, ast.Raise) or node.exc is None:
+        return ""
+    return last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
 
 
 def _header(handler: ast.ExceptHandler) -> Span:
