@@ -35,6 +35,7 @@ from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
     doubted_by_output,
     told_by_output,
+    unknown_writer,
     with_output,
     with_written,
 )
@@ -254,8 +255,12 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     told = told_by_output(case, found)
     by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
-    doubts = [named.doubt, doubted_by_output(sides, told)]
+    doubts = [
+        named.doubt,
+        "" if found.diverged is not None and found.diverged.is_recorded else doubted_by_output(sides, told),
+    ]
     if told:
+        doubts.append(unknown_writer(told, named))
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
     branch = sides.branch if sides is not None else None

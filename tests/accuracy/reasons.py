@@ -4,8 +4,8 @@
 
 Judged on the saved cases with a reviewed condition (tests/cases.py), and on snapshots of the large programs
 (`NAME.hangdoc` in a folder, from `run.py --suite large --keep`) by what their authors say. The culprits are those
-of the expectation. For each case: the place that a person named, the place of its first reason, and at which place of the list
-the first right one stands (0: nowhere). A place is right where it is a line of the statement that was named.
+of the expectation. For each case: the place that a person named, the place of its first reason, and at which place of
+the list the first right one stands (0: nowhere). A place is right where it is a line of the statement that was named.
 
 - recall: the right place is in the slice, at any place of the list or left out of it.
 - rank 1, rank 3: it is the first, among the first three.

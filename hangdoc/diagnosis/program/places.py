@@ -61,19 +61,20 @@ class Places:
     def contexts(self, file: str, line: int) -> list[int]:
         """The lines of the `with` statements around a line, in its function."""
         body = self._lookup.index.at(file, line)
-        found = []
-        for syntax in body.graph.syntax if body is not None else ():
-            if isinstance(syntax, ast.With | ast.AsyncWith) and syntax.lineno < line <= (syntax.end_lineno or 0):
-                found.append(syntax.lineno)
-        return sorted(set(found), reverse=True)
+        found = {
+            syntax.lineno
+            for syntax in (body.graph.syntax if body is not None else ())
+            if isinstance(syntax, ast.With | ast.AsyncWith) and syntax.lineno < line <= (syntax.end_lineno or 0)
+        }
+        return sorted(found, reverse=True)
 
     def entered_from_outside(self) -> list[Place]:
         """The first lines of the bodies of functions which nobody in the program calls, so that a library does."""
-        found = []
-        for body in self._bodies():
-            if body.definition is not None and next(callers(self._lookup, body), None) is None:
-                found.append((body.file, body.body_line))
-        return found
+        return [
+            (body.file, body.body_line)
+            for body in self._bodies()
+            if body.definition is not None and next(callers(self._lookup, body), None) is None
+        ]
 
     def _bodies(self) -> Iterator[Body]:
         seen: set[tuple[str, str, int]] = set()

@@ -44,7 +44,8 @@ GAIN = {"recorder": 3.0, "counters": 3.0, "stacks": 2.0}
 """What a proof takes off, by its source. The rank and the values of now prove that an outcome differs, and most such
 tests are there by design: they take nothing off.
 
-All of these are judgement, rounded, by those of the reviewed cases whose half is "tuned" (tests/accuracy/reasons.py)."""
+All of these are judgement, rounded, by those of the reviewed cases whose half is "tuned" (see
+tests/accuracy/reasons.py)."""
 
 
 @dataclass(frozen=True, slots=True)

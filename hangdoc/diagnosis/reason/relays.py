@@ -44,7 +44,7 @@ def _hands_on(test: Predicate, source: HasPath) -> bool:
     last = between[-1]
     assert isinstance(last, Definition)
     if test.kind in LOOPS:
-        listed = source.item.kind == "comprehension" and last.kind == "assign"  # type: ignore[union-attr]
+        listed = source.item.kind == "comprehension" and last.kind == "assign"
         return len(between) <= 3 and (last.kind == "filled" or listed)
     flag = flag_in(test.text)
     return bool(flag) and not flag.endswith("()") and sets_constant(last.text) and _copies(between[:-1])

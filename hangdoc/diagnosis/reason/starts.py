@@ -150,7 +150,7 @@ def _levels(starts: Sequence[Start]) -> list[Start]:
     for start in starts:
         others = [s for s in starts if s.kind == start.kind and s.side != start.side]
         shared = max((_shared(start.stack, each.stack) for each in others), default=0)
-        if start.kind not in (Kind.CALLED, Kind.NOW) or not 0 < shared:
+        if start.kind not in (Kind.CALLED, Kind.NOW) or not shared > 0:
             found.append(start)
             continue
         outer = tuple(reversed(start.stack))

@@ -38,7 +38,7 @@ _MOST_TROUBLED = 1024
 _MOST_TIMES = 64
 """Calls of a group whose times are in the digest. Judgement."""
 _MOST_MODULES = 200
-"""Of a host, whose digests go along, the first ones: 32 bytes each."""
+"""Of a host, the first ones: 32 bytes each, and more where their texts are sent."""
 _MOST_GROUPS = 8
 """Groups of which."""
 
@@ -64,10 +64,12 @@ class Digested:
 
 
 def digested(job: JobSnapshot) -> Digested:
-    """The digest of what a host shows. One of more than ``LARGEST_DIGEST`` is made again, without idle threads."""
+    """The digest of what a host shows. One of more than ``LARGEST_DIGEST`` is made again, without idle threads and with
+    no text of whole modules."""
     found = _digested(job)
     if len(found.written()) > LARGEST_DIGEST:
-        found = _digested(_without_idle_threads(job))
+        bare = tuple(module.bare() for module in job.modules)
+        found = _digested(replace(_without_idle_threads(job), modules=bare))
     return found
 
 
@@ -86,7 +88,7 @@ def _digested(job: JobSnapshot) -> Digested:
         ranks=tuple(ranks),
         hosts=hosts,
         launcher=launcher,
-        modules=tuple(module.bare() for module in job.modules[:_MOST_MODULES]),
+        modules=job.modules[:_MOST_MODULES],
         unavailable=(*job.unavailable, *notes),
     )
     digest = Digest(

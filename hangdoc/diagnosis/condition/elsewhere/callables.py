@@ -12,7 +12,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name
-from hangdoc.model.asked import answers_to
+from hangdoc.model.asked import answers_to, can_be_method
 
 Runs = tuple[str, ast.FunctionDef | ast.Lambda]
 """(file, what runs)."""
@@ -34,7 +34,7 @@ def run_by(sources: Sources, file: str, here: ast.AST, value: ast.expr, deep: in
     if not isinstance(value, ast.Name | ast.Attribute):
         return None
     function = the_one(sources, here, last_name(value), called=True)
-    if function is not None:
+    if function is not None and can_be_method(function[1], value):
         return function
     by = _set_in(sources, file, here, value)
     return run_by(sources, file, *by, deep - 1) if by is not None else None
