@@ -135,7 +135,7 @@ class Job:
         }
         self.watched = watched
         self._deadline = FIRST_DEADLINE
-        self._record = ["--record", ",".join(record)] if record != RECORDED else []
+        self._record = ["--record", ",".join(record)]
         self._script, self._folder, self._environment = script, folder, environment
         self._processes = (
             [self._started()] if hosts is None else [self._started_on(host.enter, hosts) for host in hosts]
