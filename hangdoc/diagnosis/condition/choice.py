@@ -71,7 +71,11 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     Example: rank 1 skipped `if step % 10 == 0: dist.barrier()`, in which rank 0 waits → the `if`.
     """
     ranks = (alignment.culprits, others_in(alignment))
-    found = case.execution.parting(*ranks) if alignment.first is not None else None
+    gap = alignment.first
+    if gap is None:
+        return []
+    stacks = stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1])
+    found = case.execution.parting(*ranks) or case.execution.once(stacks, *ranks)
     return as_recorded(case, found, _possible(case, alignment), ranks)
 
 

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.scored import scored
 from hangdoc.diagnosis.condition.scores import PLAIN
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.parting import Parting
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
@@ -63,7 +63,7 @@ def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: Si
     return [*confirmed, *(point for point in possible if point not in confirmed)]
 
 
-def as_recorded(case: Case, found: Parting | None, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
     """``points``, behind the one at which the sides were seen to part, where there is such a one."""
     if found is None:
         return points

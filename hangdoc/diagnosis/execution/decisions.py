@@ -7,7 +7,7 @@ What a function that the condition asks has decided lies between these jumps, an
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from hangdoc.diagnosis.execution.tested import (
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import target_text, text_of
-from hangdoc.model.branches import BranchCounts
+from hangdoc.model.branches import MOST_BRANCHES, BranchCounts
 
 Key = tuple[str, int, str]
 """File, line and text of a condition, as a guard has them: 'loss < best', 'for batch in loader'."""
@@ -72,6 +72,50 @@ def decisions(sources: Sources, tests: Iterable[tuple[BranchCounts, str]]) -> li
         if true is not None:
             found.append(Decision(key, TRUE if true else FALSE, number))
     return found
+
+
+def whole_counts(sources: Sources, branches: Sequence[BranchCounts]) -> dict[Key, dict[str, int]]:
+    """How often whole conditions and loops came out in each way, where that is known from the first time on.
+
+    Example: of `if ready and loss < best:` with `ready` true 5 times and false twice, and `loss < best` true once and
+    false 4 times → {'True': 1, 'False': 6}.
+    """
+    found: dict[Key, tuple[Head, dict[int, tuple[int, int]]]] = {}
+    unknown: set[Key] = set()
+    for test in filter(lambda each: each.is_sound, branches):
+        part = part_of(sources, test)
+        if part is None:
+            continue
+        key, leaf = (test.file, part.head.line, part.head.text), part.leaf or 0
+        words = words_of(part.head.leaves[leaf]) if part.leaf is not None else {"T": TRUE, "F": FALSE}
+        counts = {words.get(value): count for value, count in zip(test.values, test.counts, strict=True)}
+        if not test.whole or counts.keys() != {TRUE, FALSE}:
+            unknown.add(key)
+            continue
+        had = found.setdefault(key, (part.head, {}))[1]
+        before = had.get(leaf, (0, 0))  # several jumps may be of one expression
+        had[leaf] = before[0] + counts[TRUE], before[1] + counts[FALSE]
+    told: dict[Key, dict[str, int]] = {}
+    # A test that was never asked is not among them, nor is one for which there was no room.
+    for key, (head, had) in found.items() if len(branches) < MOST_BRANCHES else ():
+        leaves = {id(leaf): had.get(at, (0, 0)) for at, leaf in enumerate(head.leaves)}
+        both = _summed(head.test, leaves) if head.test is not None else had[0]
+        # Else an exception has left it half way, or a part of it is a constant or several comparisons.
+        if key not in unknown and sum(both) == sum(had.get(0, (0, 0))):
+            told[key] = dict(zip((ROUND, ENDED) if head.test is None else (TRUE, FALSE), both, strict=True))
+    return told
+
+
+def _summed(test: ast.expr, counts: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """How often it was (true, false), by its leaves."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _summed(test.operand, counts)[::-1]
+    if isinstance(test, ast.BoolOp):
+        parts = [_summed(each, counts) for each in test.values]
+        if isinstance(test.op, ast.Or):
+            return sum(true for true, _ in parts), parts[-1][1]
+        return parts[-1][0], sum(false for _, false in parts)
+    return counts.get(id(test), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ first; rank 1 decided False, False, and is in all_reduce #13 → `if loss < best
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """``side`` (0 or 1) came to a call under ``guard``, the other one decided otherwise, in that ``column``.
+class Seen:
+    """``side`` (0 or 1) came to a call under ``guard``, the other one decided otherwise.
 
     ``frame``: the line under the guard, in the function that is number ``level`` of the user's on the way to the call.
     """
@@ -72,6 +72,12 @@ class Parting:
     frame: Frame
     level: int
     side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parting(Seen):
+    """They did so in that ``column``."""
+
     column: int
     call: int
     """The column of the call."""
@@ -110,6 +116,33 @@ class Executions:
                 if pair is not None and found is not None:
                     return found if self._agree(pair, found, first, culprits, others) else None
         return None
+
+    def once(self, stacks: tuple[Stack, Stack], culprits: Sequence[int], others: Sequence[int]) -> Seen | None:
+        """The one condition that kept the culprits (side 0) from the call of side 1, or led them alone to their own, by
+        counts that are whole: each of them decided so once and otherwise else, and no other rank ever has, as often as
+        it was asked.
+
+        Example: `if bad:` in front of the others' all_reduce, True once on rank 2 and False 14 times, on all others
+        False 15 times → that `if`, and side 1. Their order may not reach back so far.
+        """
+        traces = [[self._trace(rank) for rank in ranks] for ranks in (culprits, others)]
+        found: dict[Key, Seen] = {}
+        for side, stack in enumerate(stacks):
+            for key, asked in _depends(self.sources, stack):
+                guard = asked.guard
+                if guard.kind == "loop" and not side:
+                    continue  # they were in more rounds of it, or in as many
+                known = [[(each.counts.get(key, {}) if each is not None else {}) for each in some] for some in traces]
+                led = {str(guard.taken), ROUND} if guard.kind == "loop" else {str(guard.taken)}
+                mine, theirs = ([_split(counts, led) for counts in some] for some in known)
+                if side:
+                    mine, theirs = ([both[::-1] for both in some] for some in (mine, theirs))
+                once = all(odd == 1 and usual for odd, usual in mine)
+                # Who has asked more often may only be further on.
+                often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
+                if mine and theirs and often and once and not any(odd for odd, _ in theirs):
+                    found[key] = Seen(guard, asked.frame, asked.level, side)
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def alike(self, rank: int, others: Iterable[int]) -> list[int]:
         """Those of the others that were recorded, first those that came by most of the places that the rank did and by
@@ -204,6 +237,12 @@ def _alone(pair: Pair) -> list[tuple[int, int, int]]:
             if act is not None and side not in found and last[1 - side] > both:
                 found[side] = side, number, since
     return list(found.values())
+
+
+def _split(counts: Mapping[str, int], led: Collection[str]) -> tuple[int, int]:
+    """How often it came out as one of ``led``, and otherwise."""
+    here = sum(count for value, count in counts.items() if value in led)
+    return here, sum(counts.values()) - here
 
 
 class _Asked(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Step
-from hangdoc.diagnosis.execution.decisions import Decision, Key, decisions, part_of
+from hangdoc.diagnosis.execution.decisions import Decision, Key, decisions, part_of, whole_counts
 from hangdoc.diagnosis.execution.tested import ROUND
 from hangdoc.diagnosis.frames.stacks import Path, path_of
 from hangdoc.diagnosis.source.sources import Sources
@@ -45,11 +45,13 @@ class Act(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``since_ns``: nothing is missing from then on; 0: from the start of the program. ``rounds``: how often each loop
-    has gone on; ``cut``: the decisions that the probe has given up on, of which some may be missing."""
+    has gone on; ``counts``: how often each decision came out in each way, of those of which all is known; ``cut``: the
+    decisions that the probe has given up on, of which some may be missing."""
 
     acts: tuple[Act, ...]
     since_ns: int
     rounds: Mapping[Key, int]
+    counts: Mapping[Key, Mapping[str, int]]
     cut: frozenset[Key] = frozenset()
 
     def without(self, keys: Set[Key]) -> Trace:
@@ -84,7 +86,7 @@ def trace(sources: Sources, rank: RankSnapshot) -> Trace | None:
             cut.update((key,) if branch.cut else ())
             if part.leaf is None:
                 rounds[key] = rounds.get(key, 0) + branch.counts[branch.values.index("T")]
-    return Trace(tuple(acts), _since(process, journal), rounds, frozenset(cut))
+    return Trace(tuple(acts), _since(process, journal), rounds, whole_counts(sources, process.branches), frozenset(cut))
 
 
 def _since(process: Process, journal: Journal | None) -> int:

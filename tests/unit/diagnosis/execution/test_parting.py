@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hangdoc.diagnosis.execution.decisions import decisions, part_of
+from hangdoc.diagnosis.execution.decisions import decisions, part_of, whole_counts
 from hangdoc.diagnosis.execution.parting import Executions, Parting
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts, Taken
@@ -215,3 +215,73 @@ def test_a_chain_is_decided_by_its_last_jump() -> None:
 def test_a_test_without_source_is_no_decision() -> None:
     assert part_of(Sources(()), TESTS["ok"]) is None
     assert decisions(Sources(()), [(TESTS["ok"], "T")]) == []
+
+
+def counted(**each: tuple[int, int]) -> tuple[BranchCounts, ...]:
+    """(true, false) of each test; those that are not named were never asked."""
+    return tuple(replace(TESTS[name], counts=both, whole=True) for name, both in each.items())
+
+
+def by_counts(stack: int | tuple[int, int], *ranks: tuple[BranchCounts, ...]) -> tuple[str, bool, int] | None:
+    """Of rank 0, the culprit, and the others, whose order is not known. ``stack``: the line of the others' call, or
+    (the culprit's, the others')."""
+    known = {
+        number: RankSnapshot(number, "h", "probe", process=Process(1, 0, "rank", branches=branches))
+        for number, branches in enumerate(ranks)
+    }
+    lines = stack if isinstance(stack, tuple) else (12, stack)
+    stacks = tuple((Frame(FILE, line, "train"),) for line in lines)
+    found = Executions(SOURCES, known).once((stacks[0], stacks[1]), (0,), tuple(range(1, len(ranks))))
+    return (found.guard.condition, found.guard.taken, found.side) if found is not None else None
+
+
+NEVER = counted(**{"for": (9, 0), "ok": (9, 0), "late": (0, 8), "last": (0, 8)})
+
+
+def test_what_was_once_so_on_one_rank_alone_kept_it_from_the_call() -> None:
+    skipped = counted(**{"for": (9, 0), "ok": (8, 1), "late": (0, 8), "last": (0, 8)})
+    assert by_counts(7, skipped, NEVER, NEVER) == ("if not batch.ok:", False, 1)
+    assert by_counts(7, skipped, NEVER, skipped) is None
+    twice = counted(**{"for": (9, 0), "ok": (7, 2), "late": (0, 7), "last": (0, 7)})
+    assert by_counts(7, twice, NEVER) is None  # which of both is not known
+    role = counted(**{"for": (1, 0), "ok": (0, 1)})
+    assert by_counts(7, role, NEVER) is None  # it never decided otherwise
+
+
+def test_counts_that_are_not_whole_prove_nothing() -> None:
+    skipped = counted(**{"for": (9, 0), "ok": (8, 1), "late": (0, 8), "last": (0, 8)})
+    unsure = tuple(replace(each, whole=False) for each in NEVER)
+    assert by_counts(7, skipped, unsure) is None
+    assert by_counts(7, tuple(replace(each, whole=False) for each in skipped), NEVER) is None
+
+
+def test_a_rank_that_has_asked_more_often_may_only_be_further_on() -> None:
+    ahead = counted(**{"for": (10, 0), "ok": (9, 1), "late": (0, 9), "last": (0, 9)})
+    assert by_counts(7, ahead, NEVER) is None
+    left = counted(**{"for": (9, 1), "ok": (9, 0), "late": (0, 9), "last": (0, 9)})
+    assert by_counts(7, left, NEVER) is None
+    early = counted(**{"for": (7, 1), "ok": (7, 0), "late": (0, 7), "last": (0, 7)})
+    assert by_counts(7, early, NEVER) == ("for batch in loader:", True, 1)
+
+
+def test_a_call_that_one_alone_has_made_once() -> None:
+    extra = counted(**{"for": (9, 0), "ok": (9, 0), "late": (0, 8), "last": (0, 8), "zero": (1, 7)})
+    usual = counted(**{"for": (9, 0), "ok": (9, 0), "late": (0, 8), "last": (0, 8), "zero": (0, 8)})
+    assert by_counts((11, 7), extra, usual, usual) == ("if rank == 0:", True, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "whole"),
+    [
+        ({"late": (1, 5), "last": (2, 3)}, {"True": 3, "False": 3}),
+        ({"late": (0, 5)}, None),  # an exception led out of it
+        ({"main": (2, 5), "verbose": (1, 1)}, {"True": 1, "False": 6}),
+        ({"main": (0, 5)}, {"True": 0, "False": 5}),
+        ({"ok": (4, 1)}, {"True": 1, "False": 4}),  # of `not batch.ok`
+        ({"for": (4, 1)}, {"another round": 4, "ended": 1}),
+    ],
+)
+def test_how_often_a_whole_condition_came_out_in_each_way(
+    counts: dict[str, tuple[int, int]], whole: dict[str, int] | None
+) -> None:
+    assert list(whole_counts(SOURCES, counted(**counts)).values()) == ([] if whole is None else [whole])
