@@ -62,7 +62,9 @@ class Arrival:
 
     @property
     def is_direct(self) -> bool:
-        """True if control alone leads from this outcome to the start."""
+        """True if control alone leads from this outcome to the start, which would not have been come to without it."""
+        if self.start.kind == Kind.OUTSIDE:
+            return False  # all tests of such a function are listed, whether they decide or not
         return self.reached.relation in ("controls", "calls") and all(
             isinstance(e, Predicate) for e in self.reached.path
         )
