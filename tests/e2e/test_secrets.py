@@ -146,7 +146,8 @@ def sent_to_other_watches(pid: int) -> dict[str, str]:
 
 def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     report = tmp_path / "r.json"
-    wait_until(lambda: "hangdoc: saved. " in (tmp_path / "err").read_text(), what="the report and what is kept of it")
+    kept = tmp_path / "err"
+    wait_until(lambda: report.exists() and "hangdoc: saved. " in kept.read_text(), what="the report and what is kept")
     launcher = child_of(job.pid)
     snapshots = sorted((tmp_path / "run").glob("*.hangdoc"))
     outputs = {

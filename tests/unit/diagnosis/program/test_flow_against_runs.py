@@ -185,7 +185,7 @@ def run(code, seed):
         names["f"]()
     except (StopRunError, KeyError, AssertionError):
         raised = True
-    return events, not raised
+    return events, not raised and not stopped
 
 
 @settings(max_examples=250, deadline=None)
