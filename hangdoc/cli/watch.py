@@ -103,15 +103,15 @@ def watch(
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
     ] = False,
     record: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="WHAT,…",
             envvar=env("record"),
             help="What each rank keeps of what it does, of collectives, messages, store (waits on it), lines (those "
             "that have run), branches (how tests came out; Python 3.12 and 3.13) and phases (data loading, forward, "
-            "backward, optimizer step).",
+            f"backward, optimizer step). By default {','.join(RECORDED)}, and on Python 3.13 branches.",
         ),
-    ] = ",".join(RECORDED),
+    ] = None,
     entries: Annotated[
         int | None,
         typer.Option(

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.alignment import align, first_difference
 from hangdoc.diagnosis.execution.moments import moment
 from hangdoc.diagnosis.execution.outcomes import place_of
-from hangdoc.diagnosis.execution.stretches import Stretch, stretches
-from hangdoc.diagnosis.execution.tested import condition_at, tested
+from hangdoc.diagnosis.execution.parting import Pair, parting
+from hangdoc.diagnosis.execution.tested import condition_at
+from hangdoc.diagnosis.execution.traces import Act
 from hangdoc.model.branches import BranchCounts
 from hangdoc.model.diagnosis import Branch, BranchCell, BranchRow, BranchTable, Divergence
+from hangdoc.model.journal import Call
 from hangdoc.model.message import Place
 from hangdoc.model.writing import Writer
 
-_MOST_TRIED = 8
-"""Ranks that a culprit is compared with; chosen by hand."""
 _BEFORE, _ROWS = 10, 30
 """Rows before the first difference, and in all; chosen by hand: what a person reads of it."""
 
@@ -41,28 +40,45 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
 def branch_table(
     case: Case, culprits: tuple[int, ...], others: tuple[int, ...], branch: Branch | None, writer: Writer
 ) -> BranchTable | None:
-    """The first culprit beside the first other rank that tested otherwise; None where no two were recorded that far
-    back, or none differ."""
-    pairs = ((min(culprits), other) for other in sorted(others)[:_MOST_TRIED]) if culprits else ()
-    return next((table for pair in pairs if (table := _table(case, pair, branch, writer)) is not None), None)
+    """The first culprit beside the first other rank from which it is seen to have parted, else that decided otherwise
+    after the last call of both; None where no two were recorded that far back, or none differ."""
+    culprit = min(culprits, default=-1)
+    ranks = [(culprit, other) for other in case.execution.alike(culprit, others)]
+    for wanted in (_parted, _differs):
+        for each in ranks:
+            pair = case.execution.pair(*each)
+            first = wanted(case, pair) if pair is not None else None
+            if pair is not None and first is not None:
+                return _table(case, each, pair, first, branch, writer)
+    return None
 
 
-def _table(case: Case, ranks: tuple[int, int], branch: Branch | None, writer: Writer) -> BranchTable | None:
-    found = stretches(case.ranks[ranks[0]], case.ranks[ranks[1]])
-    if found is None:
-        return None
-    call, mine, theirs = found
-    columns = align(mine.steps, theirs.steps)
-    first = first_difference(mine.steps, theirs.steps, columns)
-    if first is None:
-        return None
-    begin = max(0, first - _BEFORE)
+def _parted(case: Case, pair: Pair) -> int | None:
+    found = parting(case.execution.sources, pair)
+    return found.column if found is not None else None
+
+
+def _differs(_: Case, pair: Pair) -> int | None:
+    """The first column after the last call of both in which they decided otherwise."""
+    since = pair.call_before(len(pair.columns))
+    return next((n for n in pair.decided(since + 1) if not pair.is_alike(n)), None)
+
+
+def _table(
+    case: Case, ranks: tuple[int, int], pair: Pair, first: int, branch: Branch | None, writer: Writer
+) -> BranchTable:
+    since = pair.call_before(first)
+    decided = list(pair.decided(since + 1))
+    begin = max(0, decided.index(first) - _BEFORE)
     rows = []
-    for one, other in columns[begin : begin + _ROWS]:
-        cells = _cell(case, mine, one, writer), _cell(case, theirs, other, writer)
-        test = mine.tests[one] if one is not None else theirs.tests[other or 0]
-        rows.append(BranchRow(cells, decides=branch is not None and _is_tested(case, branch, test)))
-    return BranchTable(ranks, f"{call.op} #{call.sequence}", tuple(rows), begin, len(columns) - begin - len(rows))
+    for number in decided[begin : begin + _ROWS]:
+        acts = pair.act(0, number), pair.act(1, number)
+        tests = [act.test for act in acts if act is not None and act.test is not None]
+        cells = _cell(acts[0], writer), _cell(acts[1], writer)
+        rows.append(BranchRow(cells, decides=branch is not None and any(_is_tested(case, branch, t) for t in tests)))
+    act = pair.act(0, since) if since >= 0 else pair.start
+    call = f"{act.call.op} #{act.call.sequence}" if act is not None and isinstance(act.call, Call) else ""
+    return BranchTable(ranks, call, tuple(rows), begin, len(decided) - begin - len(rows))
 
 
 def _is_tested(case: Case, branch: Branch, test: BranchCounts) -> bool:
@@ -73,9 +89,8 @@ def _is_tested(case: Case, branch: Branch, test: BranchCounts) -> bool:
     return condition.holds(place_of(test.file, test)) if condition is not None else test.line == branch.line
 
 
-def _cell(case: Case, side: Stretch, at: int | None, writer: Writer) -> BranchCell | None:
-    if at is None:
+def _cell(act: Act | None, writer: Writer) -> BranchCell | None:
+    if act is None or act.decided is None:
         return None
-    test, known = side.tests[at], tested(case.sources, side.tests[at])
-    place = writer.write(Place(test.file, test.line))
-    return BranchCell(place, known.text, known.words.get(side.steps[at].value, ""))
+    file, line, text = act.decided.key
+    return BranchCell(writer.write(Place(file, line)), text, act.decided.value)

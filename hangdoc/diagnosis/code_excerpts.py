@@ -18,7 +18,7 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
-from hangdoc.diagnosis.causes.deciding import may_run_another
+from hangdoc.diagnosis.causes.deciding import item_of, may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -84,7 +84,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     if blame.diverged is None or point is None:
         return
     shown = divergence.branch if divergence is not None else None
-    raised = point.guard.kind == "try" or (point.of_library and not point.uneven)
+    caught = shown is not None and shown.kind == "try"
+    raised = caught or point.guard.kind == "try" or (point.of_library and not point.uneven)
     skips = skips_of(case.sources, blame.diverged.branch_points) if point.uneven and shown is not None else []
     skipped = shown is not None and (shown.file, shown.line) in {(p.file, p.guard.line) for p in skips}
     looped = shown is not None and shown.kind == "loop" and point.guard.kind in CONDITIONS
@@ -95,6 +96,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     sides = (blame.culprits, others_of(case, blame))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
     doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
+    doubted = doubted or (not point.seen and item_of(case, point, blame.diverged.gap) is not None)
     named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
     doubted = doubted or (named and point.guard.kind in CONDITIONS)  # a cause that names it says which way each went
     theirs = blame.diverged.gap.theirs if blame.diverged.gap is not None else None

@@ -26,7 +26,7 @@ def how_sure(
     Example: the sides diverged at a condition above a function whose source was not read → LIKELY, "… was not read".
     """
     confidence, sure = _of_the_blame(case, found, outcome, doubt)
-    if confidence != Confidence.CERTAIN:
+    if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, di
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks, held_up_in_groups, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
+from hangdoc.diagnosis.execution.parting import Executions
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -337,6 +338,11 @@ class Case:
     def sources(self) -> Sources:
         """The captured sources."""
         return Sources(self.job.sources)
+
+    @cached_property
+    def execution(self) -> Executions:
+        """What the ranks did in order, as far as their probes recorded it."""
+        return Executions.of(self.job, self.ranks)
 
     @cached_property
     def ran(self) -> Ran:

@@ -55,6 +55,11 @@ class Diverged(Explanation):
         )
 
     @property
+    def is_recorded(self) -> bool:
+        """True if recorded tests show at which guard the sides diverged."""
+        return self.branch_point is not None and self.branch_point.recorded
+
+    @property
     def branch_point(self) -> BranchPoint | None:
         """The guard at which the sides diverged, where one was found."""
         return self.branch_points[0] if self.branch_points else None

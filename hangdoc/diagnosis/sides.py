@@ -60,11 +60,11 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     point = found.branch_point
-    if named.decided_at is not None:
+    if named.decided_at is not None and (point is None or not point.recorded):
         point = None
     guessed = False
     ways: list[BranchPoint] = []
-    if point is not None and point.uneven:
+    if point is not None and point.uneven and not point.recorded:
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
         left, inside = (culprits, others) if point.guarded else (others, culprits)
         seen = seen_way_out(case, point, left, inside)

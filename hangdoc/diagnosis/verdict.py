@@ -14,6 +14,7 @@ the divergence, the alternatives of a tie and the branch.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import blame
@@ -34,6 +35,7 @@ from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
     doubted_by_output,
     told_by_output,
+    unknown_writer,
     with_output,
     with_written,
 )
@@ -98,14 +100,12 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
 
 def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
     """The diagnosis of what processes, stacks and calls show."""
-    job = _ended_if_all_ranks_have(job)
-    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
+    case = prepared(job)
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:
         return nothing_to_blame
-    if job.ended:
+    if case.job.ended:
         found, went_wrong = crashed(case)
         return _name_and_assemble(case, found, Outcome.CRASHED if went_wrong else Outcome.HEALTHY, writer)
     # 2. Wait-for graph: ``case.graph``, on first use as well. 3. Minimum repair, 4. divergence, 5. ties, 6. branch.
@@ -114,6 +114,13 @@ def _looked_at(job: JobSnapshot, writer: Writer) -> Diagnosis:
         return _of_dumps(case, found, writer)
     # 7. Cause.
     return _name_and_assemble(case, found, outcome_of(case, found), writer)
+
+
+def prepared(job: JobSnapshot) -> Case:
+    """The job as the steps work on it: the calls of all sources numbered alike, native frames and ends put in."""
+    job = _ended_if_all_ranks_have(job)
+    job = with_backward_lines(with_aborted_calls(with_aligned_numbers(with_told_ends(job))))
+    return Case(with_native_frames(with_every_member(with_shared_members(job))))
 
 
 def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosis:
@@ -248,8 +255,12 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     told = told_by_output(case, found)
     by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
-    doubts = [named.doubt, doubted_by_output(sides, told)]
+    doubts = [
+        named.doubt,
+        "" if found.diverged is not None and found.diverged.is_recorded else doubted_by_output(sides, told),
+    ]
     if told:
+        doubts.append(unknown_writer(told, named))
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
     branch = sides.branch if sides is not None else None
@@ -257,6 +268,10 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
+    if os.environ.get("HANGDOC_ENGINE") == "next":
+        from hangdoc.diagnosis.shadow import with_reason  # whoever does not ask for it does not wait for its import
+
+        sides = with_reason(case, found, sides)
     branch = sides.branch if sides is not None else None
     return Diagnosis(
         outcome=outcome,

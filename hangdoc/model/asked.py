@@ -122,15 +122,18 @@ def answers_to(function: ast.AST, *, called: bool) -> bool:
 
 
 def can_be_method(function: ast.AST, called: ast.AST) -> bool:
-    """False for a plain function where what is called is a method of an attribute of an object: `self.table.get(key)`
-    does not run `def get(source):`."""
+    """False for a plain function where what is called is a method of an attribute of an object, and for a method where
+    it is a bare name: `self.table.get(key)` does not run `def get(source):`, nor `any(votes)` `def any(self, vote):`.
+    """
+    arguments = getattr(function, "args", None)
+    first = arguments.args[0].arg if isinstance(arguments, ast.arguments) and arguments.args else ""
+    if isinstance(called, ast.Name):
+        return first not in ("self", "cls")
     held = called.value if isinstance(called, ast.Attribute) else None
     while isinstance(held, ast.Attribute) and isinstance(held.value, ast.Attribute):
         held = held.value
     if not isinstance(held, ast.Attribute) or getattr(held.value, "id", "") != "self":
         return True
-    arguments = getattr(function, "args", None)
-    first = arguments.args[0].arg if isinstance(arguments, ast.arguments) and arguments.args else ""
     return first in ("self", "cls") or bool(getattr(function, "decorator_list", ()))
 
 

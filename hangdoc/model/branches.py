@@ -13,10 +13,10 @@ VALUES = ("TF", "FT", "NV", "VN")
 WORDS = {"T": "true", "F": "false", "N": "None", "V": "not None"}
 LAST = 16
 """Values that ``BranchCounts.last`` holds at most."""
-MOST_BRANCHES = 120
+MOST_BRANCHES = 200
 """Entries of ``Process.branches``: fewer are all tests that were recorded."""
-MOST_TAKEN = 100
-"""Entries of ``Process.taken``, the newest: fewer are all of them."""
+MOST_TAKEN = 600
+"""Entries of ``Process.taken``, the newest: fewer are all of them. Some 7 bytes each in a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class BranchCounts:
     whole: bool = False
     """``counts`` has every value that it ever had: the code ran first when it was recorded already, and the test did
     not come so often that the probe gave up on it."""
+    cut: bool = False
+    """It came so often that the probe gave up on it: of what it had since, nothing is known."""
 
     @property
     def is_sound(self) -> bool:

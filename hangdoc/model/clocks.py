@@ -110,9 +110,15 @@ def moved(snapshot: JobSnapshot, seconds: float) -> JobSnapshot:
 
 
 def _rank_moved(rank: RankSnapshot, seconds: float) -> RankSnapshot:
-    """The times of a rank that are compared with another host's: of its calls and of its end."""
+    """The times of a rank that are compared with another host's, or with its own such ones: of its calls, of what it
+    tested between them, and of its end."""
+    process = rank.process
+    if process is not None and process.taken:
+        taken = tuple(replace(each, at_ns=each.at_ns + round(seconds * 1e9)) for each in process.taken)
+        process = replace(process, taken=taken)
     return replace(
         rank,
+        process=process,
         journal=_journal_moved(rank.journal, round(seconds * 1e9)) if rank.journal is not None else None,
         exit=_exit_moved(rank.exit, seconds) if rank.exit is not None else None,
     )

@@ -272,13 +272,14 @@ class BranchRow:
 
 @dataclass(frozen=True, slots=True)
 class BranchTable:
-    """How the tests came out on a culprit and on another rank after ``call``, the last one that both made alike."""
+    """How the tests came out on a culprit and on another rank after ``call``, the last one that both made alike; ''
+    where they had made none."""
 
     ranks: tuple[int, int]
     call: str
     rows: tuple[BranchRow, ...]
     earlier: int = 0
-    """Rows that are left out before these; in all of them the ranks are alike."""
+    """Rows that are left out before these."""
     later: int = 0
     """Rows that are left out after these."""
 

@@ -141,7 +141,7 @@ class Process:
     branches: tuple[BranchCounts, ...] = ()
     """How its tests came out, where the probe records that (CPython 3.12 and 3.13): those decided last among them."""
     taken: tuple[Taken, ...] = ()
-    """In the order in which they came out in the main thread since the rank's last call but one, the newest last."""
+    """In the order in which they came out in the main thread, the newest last."""
 
     @property
     def last(self) -> ProcessState | None:

@@ -5,7 +5,6 @@ Read in the rank's own Python, as the columns of a test and the senses of its ju
 
 from __future__ import annotations
 
-import sys
 from base64 import b64encode
 from collections import deque
 from opcode import opmap
@@ -30,18 +29,21 @@ BRANCHES = {opmap[name]: letters for name, letters in SENSES.items() if name in 
 LEAVING = {number for name, number in opmap.items() if "JUMP" in name or name.startswith(("R", "YIELD_"))}
 LEAVING -= {opmap["RESUME"], opmap["RETURN_GENERATOR"]}
 JUMPS = {number for name, number in opmap.items() if "JUMP" in name}
+SUSPENDED = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 EXTENDED_ARG, RESUME = opmap["EXTENDED_ARG"], opmap["RESUME"]
 
 
 def told(state):
     """For JSON.
 
-    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was its
-    first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line, column,
-    last line, end column, the values without a jump and with one, how often each, the last ones, whether it was told of
-    all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one.
+    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was
+    its first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line,
+    column, last line, end column, the values without a jump and with one, how often each, the last ones, whether it
+    was told of all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one,
+    which alone is told. ``interleaved``: codes of which several calls may be under way at once in a thread, so that
+    the order of their tests is not that of one call: generators, coroutines, and what has called itself.
     """
-    codes, tests, ways, left = [], [], {}, MOST_BYTES
+    codes, tests, ways, left, interleaved = [], [], {}, MOST_BYTES, []
     for key in list(state.watched):
         code = state.codes[key]
         before = _as_compiled(code, state.before[key])
@@ -50,26 +52,35 @@ def told(state):
             before = b""
         packed = ["", ""] if new else [_text(before), _text(code.co_linetable)]
         lines, known = _lines(code)
-        ran = sorted(known.intersection(state.lines[key]))
+        seen = set(state.lines[key])
+        if key in state.unlined:
+            seen |= _counted_since(code, state.before[key])
         for place, letters, offset, slots in _branches(code):
             counts = [state.outcomes[key][each] for each in slots]
             if any(counts):
+                seen.add(place[0])
                 ways.update({(key, each): (len(tests), letters[way]) for way, each in enumerate(slots)})
                 tests.append([len(codes), *place, letters, *counts, "", (key, offset) not in state.hot])
         name = code.co_name[:LONGEST_NAME]
+        if code.co_flags & SUSPENDED or key in state.nested:
+            interleaved.append(len(codes))
+        ran = sorted(known.intersection(seen))
         codes.append([code.co_filename, name, code.co_firstlineno, lines, ran, new, *packed])
-    rings = [(thread, _copied(ring)) for thread, weak in list(state.rings) if (ring := weak()) is not None]
+    rings = [[(*ways[key], ns) for key, ns in _copied(ring) if key in ways] for ring in state.rings]
     last = [deque(maxlen=LAST) for _ in tests]
-    threads = []
-    for _, number, value in sorted((ns, *ways[key]) for _, ring in rings for key, ns in ring if key in ways):
+    for number, value, _ in sorted((each for ring in rings for each in ring), key=lambda each: each[2]):
         last[number].append(value)
     for test, values in zip(tests, last, strict=True):
         test[8] = "".join(values)
-    for thread, ring in rings:
-        known = [(*ways[key], ns) for key, ns in ring if key in ways][-MOST_OF_A_THREAD:]
-        threads.append([thread, [part for each in known for part in each]])
-    main = sys.modules["threading"].main_thread().ident
-    return {"codes": codes, "tests": tests, "threads": threads, "main": main, "why": state.why}
+    main = [part for each in rings[0][-MOST_OF_A_THREAD:] for part in each]
+    return {
+        "codes": codes,
+        "tests": tests,
+        "threads": [[state.main, main]],
+        "main": state.main,
+        "interleaved": interleaved,
+        "why": state.why,
+    }
 
 
 def _copied(ring):
@@ -112,6 +123,18 @@ def _counts(code, bytecode):
     return [bytecode[at : at + 2] for at in range(0, len(bytecode), 2) if not plain[at] or not plain[at + 2]]
 
 
+def _counted_since(code, before):
+    """The lines of which a counter is no more as it was ``before``. Events of lines have set back those of others."""
+    now, places = code._co_code_adaptive, [place[0] for place in code.co_positions()]
+    return {places[at // 2] for at in _counting(code) if now[at + 2 : at + 4] != before[at + 2 : at + 4]}
+
+
+def _counting(code):
+    """Where the instructions are that have counters, but for jumps, whose counters are not of calls."""
+    plain = code.co_code + b"\1\1"
+    return [at for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2] and plain[at] not in JUMPS]
+
+
 def _lines(code):
     """(the lines that the interpreter's counters could tell of, those with counters of jumps as well).
 
@@ -120,9 +143,9 @@ def _lines(code):
     """
     plain = code.co_code + b"\1\1"
     places = [place[0] for place in code.co_positions()]
-    counted = [at for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2] and places[at // 2]]
-    steady = {places[at // 2] for at in counted if plain[at] not in JUMPS}
-    return sorted(steady), {places[at // 2] for at in counted}
+    counted = {places[at // 2] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
+    steady = {places[at // 2] for at in _counting(code)}
+    return sorted(steady - {None}), counted - {None}
 
 
 def _branches(code):

@@ -10,7 +10,7 @@ from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
 RECORDED = ("collectives", "messages", "store", "lines")
-"""What ranks keep of what they do, unless ``--record`` says otherwise."""
+"""What ranks keep of what they do, unless ``--record`` says otherwise; on Python 3.13, branches, too (the probe)."""
 RECORDABLE = (*RECORDED, "branches", "phases")
 MOST_ENTRIES = 20_000
 """As many as are read of an answer (``capture.read.probe_answers``)."""
@@ -33,8 +33,10 @@ def check_meet(meet: str) -> None:
     )
 
 
-def recorded(text: str) -> tuple[str, ...]:
-    """'collectives,phases' → the names in it. Raises ``UsageError`` for one that there is not."""
+def recorded(text: str | None) -> tuple[str, ...] | None:
+    """'collectives,phases' → the names in it; None for the usual. Raises ``UsageError`` for one that there is not."""
+    if text is None:
+        return None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in RECORDABLE:
@@ -65,7 +67,8 @@ class WatchOptions:
     meet: str = "auto"
     """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
     meet_send_sources: bool = False
-    record: tuple[str, ...] = RECORDED
+    record: tuple[str, ...] | None = None
+    """None: what is usual for the ranks' Python."""
     entries: int | None = None
     """How many of each a rank keeps; None: as many as PyTorch's recorder (2,000) and the probe (1,000) keep."""
     logs: bool = False

@@ -17,7 +17,7 @@ from hangdoc.model.codec import write_atomically
 from hangdoc.sidecar import launch
 from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.listener import Listener
-from hangdoc.sidecar.options import RECORDED, WatchOptions
+from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, living_watcher
 from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
 
@@ -98,9 +98,10 @@ def run_unwatched_if_nested(command: Sequence[str], listener: Listener, environm
 
 def _tell_what_to_record(socket_folder: Path | None, options: WatchOptions) -> None:
     """Leave for the probes what they are to record, where it is not the usual. A full disk leaves the usual."""
-    if socket_folder is None or (options.record == RECORDED and options.entries is None):
+    if socket_folder is None or (options.record is None and options.entries is None):
         return
-    settings = {"record": list(options.record), "entries": options.entries}
+    settings = {"record": options.record, "entries": options.entries}
+    settings = {name: value for name, value in settings.items() if value is not None}
     with contextlib.suppress(HangdocError, OSError):
         write_atomically(socket_folder / launch.SETTINGS_FILE, json.dumps(settings).encode(), mode=0o600)
 

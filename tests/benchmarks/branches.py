@@ -1,6 +1,6 @@
 """What the recorder of branches costs a rank, on a Python that has it (3.12, 3.13): run by such a Python with torch.
 
-    python3.12 tests/benchmarks/branches.py [--starts 4] [--rounds 20] [--seconds 0.25] [--guide]
+    python3.13 tests/benchmarks/branches.py [--starts 4] [--rounds 20] [--seconds 0.25] [--guide]
 
 Starts three jobs of 2 gloo ranks side by side, bare, watched without the recorder and watched with it, lets them
 measure in turn, and starts three new ones: a small DDP step with a function of the program's own that has 60 branches a
@@ -68,7 +68,7 @@ ROWS = {
     "recorded, against bare, by the clock / in CPU time",
     "preprocessing": "pure-Python preprocessing on 2 ranks, of which branches are recorded, as above",
 }
-"""The rows of the guide's page, by load: with Python 3.12."""
+"""The rows of the guide's page, by load: with Python 3.13, which records branches by default."""
 
 
 def busy(count: int) -> int:

@@ -15,8 +15,21 @@ from pythons import CACHE, TORCH, found
 PROGRAM = Path(__file__).parent / "programs" / "branches.py"
 PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 SECONDS = 240.0
-EVENT_NS, MOST_AT_ONCE_NS = 350, 25_000_000
+EVENT_NS, MOST_AT_ONCE_NS = 350, 15_000_000
 """As of the recorder, which this Python may lack."""
+SAME = {
+    "cells": [[True, True, False, True], 2, True],
+    "tested": [
+        1,
+        [
+            *(["test_clamp[-1]", "passed"], ["test_clamp[3]", "passed"], ["test_clamp[12]", "failed"]),
+            ["test_raises", "passed"],
+        ],
+        True,
+    ],
+    "debugged": [["empty", [1], [2, 2], [3, 3, 3]], [5] * 9],
+}
+"""What the program does, with the recorder and without."""
 CALL_EVENTS = 3
 """PY_START and PY_RESUME: no event of exceptions, which could not be disabled."""
 
@@ -153,6 +166,27 @@ def test_a_branch_that_comes_too_often_is_disabled_and_its_outcomes_are_kept(pyt
     assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
 
 
+def test_a_branch_that_somebody_woke_is_disabled_again(python: str) -> None:
+    answer = same(python, "hot_and_restarted")
+    events = sum(sum(each) for each in counted(answer, "work").values())
+    assert events * EVENT_NS <= 2 * MOST_AT_ONCE_NS
+    assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
+
+
+def test_lines_that_run_first_in_code_that_is_hot_are_known(python: str) -> None:
+    answer = same(python, "hot_then_rare")
+    _, _, first, lines, ran, *_ = code_of(answer, "rare")
+    assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
+    assert [line - first for line in lines if line not in ran] == [8]
+
+
+def test_code_whose_calls_may_overlap_is_told(python: str) -> None:
+    recorded = same(python, "interleaved")["recorded"]
+    found = {recorded["codes"][number][1] for number in recorded["interleaved"]}
+    assert found >= {"walk", "visit", "numbers", "<genexpr>"}
+    assert found.isdisjoint({"decide", "interleaved", "<module>"})
+
+
 def test_code_beyond_what_is_recorded_is_left_to_the_interpreter_s_counters(python: str) -> None:
     answer = same(python, "too_many")
     assert answer["events"] == [0]
@@ -176,6 +210,15 @@ def test_viztracer_has_the_same_figures(with_packages: str) -> None:
     if not _has(with_packages, "viztracer"):
         pytest.skip(f"{with_packages} has no viztracer")
     assert same(with_packages, "viztraced")["recorded"]["tests"]
+
+
+@pytest.mark.parametrize(("check", "module"), [("cells", "IPython"), ("tested", "pytest"), ("debugged", "debugpy")])
+def test_notebooks_tests_and_debuggers_do_the_same(with_packages: str, check: str, module: str) -> None:
+    if not _has(with_packages, module):
+        pytest.skip(f"{with_packages} has no {module}")
+    answer = same(with_packages, check)
+    assert answer["recorded"]["tests"]
+    assert answer["same"] == SAME[check]
 
 
 def test_compilers_do_the_same(with_packages: str) -> None:

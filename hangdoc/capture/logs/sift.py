@@ -229,12 +229,13 @@ def _search_from(piece: bytes, begin: int, number: int, marker: Marker, own: _Ke
         here += piece.count(b"\n", counted, start)
         counted = start
         if start > done:
-            first = start
-            for back in range(1, marker.before + 1):
+            first, above = start, here
+            for _ in range(marker.before):
                 if first <= 0:
                     break
+                above -= piece[first - 1 : first] == b"\n"
                 first, stop = _line_around(piece, first - 1)
-                own.add(here - back, piece[first:stop])
+                own.add(above, piece[first:stop])
             own.add(here, piece[start:end])
         following, offset = (end, here) if end >= done else (done, done_number)
         for _ in range(here + marker.after - offset):

@@ -17,7 +17,6 @@ from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_cou
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.branches import LAST, MOST_BRANCHES, MOST_TAKEN, VALUES, WORDS, BranchCounts, Taken
 from hangdoc.model.frames import is_library_file
-from hangdoc.model.journal import Call
 from hangdoc.model.ran import RanCode
 
 # Of an answer; twice what the probe says, where it says so much.
@@ -47,22 +46,14 @@ class Recorded:
 NOTHING_RECORDED = Recorded()
 
 
-def recorded(answer: Any, python: str, calls: Sequence[Call]) -> Recorded:
-    """What the part of an answer says; what does not fit is left out.
-
-    ``python``: '3.12.1'. Of the tests' values, those since the last call but one of ``calls`` are kept.
-    """
+def recorded(answer: Any, python: str) -> Recorded:
+    """What the part of an answer says; what does not fit is left out. ``python``: '3.12.1'."""
     if not isinstance(answer, dict):
         return NOTHING_RECORDED
     minor = int(second) if (second := python.split(".")[1:2] and python.split(".")[1]) and second.isdigit() else 0
     codes = [_code(row, minor) for row in _rows(answer.get("codes"), 8, _MOST_CODES)]
     tests = [_branch(row, codes) for row in _rows(answer.get("tests"), 10, _MOST_TESTS)]
-    since = [call.created_ns for call in calls[-2:]]
-    events = [
-        each
-        for each in _events(answer, len(tests))
-        if tests[each.branch] is not None and each.at_ns >= min(since, default=0)
-    ][-MOST_TAKEN:]
+    events = [each for each in _events(answer, len(tests)) if tests[each.branch] is not None][-MOST_TAKEN:]
     kept = _kept(tests, [each.branch for each in events])
     places = {number: place for place, number in enumerate(kept)}
     why = answer.get("why")
@@ -127,6 +118,7 @@ def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> Bra
         (max(0, _number(first)), max(0, _number(second))),
         last="".join(each for each in last[-LAST:] if each in values),
         whole=code[1] and told is True,
+        cut=told is not True,
     )
 
 

@@ -171,7 +171,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             if (found := stacks.whole(at)) is not None
         ),
         counts_lines=header.get("counts_lines") is True,
-        branches=recorded_branches(header.get("branches"), _text(header.get("python")), journal.calls),
+        branches=recorded_branches(header.get("branches"), _text(header.get("python"))),
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
         modules=tuple(_text(file) for file in _list(header.get("modules"))[:_MOST_MODULES]),
         typed_in=tuple(

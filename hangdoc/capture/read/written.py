@@ -31,6 +31,7 @@ _PREFIX = re.compile(r"(?<![a-zA-Z])rank[ :=#_]{0,2}(\d{1,5})(?!\d)|^\[(?:defaul
 """Who writes, in what a formatter or a launcher puts before a line."""
 _PROCESS = re.compile(r"(?:[\[(]|(?<![a-zA-Z])pid[ =:]{0,2})(\d{3,7})(?=[\])\s,:])", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]")
+_LOOPS = (ast.For, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Output = tuple[str, "int | None", tuple[str, ...]]
 """(path of a file, the rank whose own file it is, its lines, masked)."""
 
@@ -52,7 +53,10 @@ def texts_of(file: str, tree: ast.AST) -> Iterator[_Text]:
     """The texts of a module that can be told in its output."""
     inside: set[int] = set()
     given: dict[int, list[ast.expr]] = {}
+    of_loops: dict[int, set[str]] = {}
     for node in ast.walk(tree):
+        if isinstance(node, _LOOPS):
+            _with_names(node, of_loops)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             inside.add(id(node.value))  # a docstring
         elif isinstance(node, ast.JoinedStr):
@@ -65,9 +69,20 @@ def texts_of(file: str, tree: ast.AST) -> Iterator[_Text]:
         if id(node) in inside:
             continue
         if isinstance(node, ast.JoinedStr):
-            yield from _text(file, node.lineno, _of_joined(node))
+            yield from _text(file, node.lineno, _of_joined(node), of_loops.get(id(node), set()))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _text(file, node.lineno, _of_literal(node.value, given.get(id(node))))
+            parts = _of_literal(node.value, given.get(id(node)))
+            yield from _text(file, node.lineno, parts, of_loops.get(id(node), set()))
+
+
+def _with_names(loop: ast.AST, of_loops: dict[int, set[str]]) -> None:
+    """Note the names that the loop sets, of each text in it: `rank` of `for rank, loss in enumerate(losses):` goes over
+    all ranks, and is not the one that writes."""
+    targets = [each.target for each in getattr(loop, "generators", [loop])]
+    set_here = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    for part in ast.walk(loop):
+        if isinstance(part, ast.JoinedStr | ast.Constant):
+            of_loops.setdefault(id(part), set()).update(set_here)
 
 
 def _with_arguments(call: ast.Call, given: dict[int, list[ast.expr]]) -> None:
@@ -107,7 +122,7 @@ def _of_literal(text: str, values: list[ast.expr] | None) -> _Parts:
     return list(zip(pieces, [*known[: len(pieces) - 1], None], strict=False))
 
 
-def _text(file: str, line: int, parts: _Parts) -> Iterator[_Text]:
+def _text(file: str, line: int, parts: _Parts, of_loops: set[str]) -> Iterator[_Text]:
     literals: list[str] = []
     rank_after: list[int] = []
     for number, (literal, value) in enumerate(parts):
@@ -116,7 +131,9 @@ def _text(file: str, line: int, parts: _Parts) -> Iterator[_Text]:
         literals.append(first)
         if ended:
             break
-        if value is not None and (_BEFORE_RANK.search(first) or _RANK.search(ast.unparse(value)[:80])):
+        if value is None or {part.id for part in ast.walk(value) if isinstance(part, ast.Name)} & of_loops:
+            continue
+        if _BEFORE_RANK.search(first) or _RANK.search(ast.unparse(value)[:80]):
             rank_after.append(len(literals) - 1)
     count = sum(len(_LETTERS.findall(each)) for each in literals)
     word = len(parts) == 1 and " " not in literals[0].strip()  # a key or a name, and no line

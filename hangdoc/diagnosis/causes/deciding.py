@@ -10,7 +10,7 @@ from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_telling
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
@@ -21,6 +21,7 @@ from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.held import items_counted
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
+from hangdoc.diagnosis.condition.loops.loop_counts import calls_what_it_holds, goes_round_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -347,7 +348,8 @@ def _all_have_run(case: Case, point: BranchPoint) -> bool:
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:
-    """The loop whose items the condition tests, if the other side is not in it: its loop may have had other items.
+    """The loop around the condition that the other side is not in, whose items the condition tests, or which alone may
+    have had fewer items there: nothing that was seen tells that the condition itself went another way.
 
     Example: ``if name.endswith(".bias"):`` in ``for name in names:`` → the `for`.
     """
@@ -355,9 +357,16 @@ def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition
     if point is None or gap is None or tree is None:
         return None
     tested = {name.partition(".")[0] for name in point.guard.names}
-    loops = [g for g in guards(tree, point.guard.line) if g.kind == "loop"]
+    loops = [g for g in guards(tree, point.guard.line) if g.kind == "loop" and set(g.counters) - set(g.rounds)]
     loop = next((g for g in reversed(loops) if tested & (set(g.counters) - set(g.rounds))), None)
+    if loop is None and loops and not (is_telling(point) or point.seen or point.told):
+        loop = loops[-1] if _may_have_fewer(case, replace(point, guard=loops[-1])) else None
     token = (gap.mine, gap.theirs)[1 - point.guarded]
     if loop is None or (token is not None and is_inside(token, replace(point, guard=loop))):
         return None
     return cited(loop, point.file)
+
+
+def _may_have_fewer(case: Case, loop: BranchPoint) -> bool:
+    """True unless the loop's bounds, or that it calls the parts of a program, make it go round equally often."""
+    return not (goes_round_alike(case, loop) or calls_what_it_holds(case, loop))

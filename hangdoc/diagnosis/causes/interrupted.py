@@ -8,7 +8,7 @@ from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, is_awaited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception, is_telling
 from hangdoc.diagnosis.condition.choice import stack_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.elsewhere.caught import (
@@ -91,7 +91,7 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD103: a handler ran on the culprits alone, or they are past its block or in a later round of the loop around it,
     and nothing else was found that leads there."""
     gap, point = blame.found.gap, blame.found.branch_point
-    if gap is None or gap.token.op == END or gap.mine is None or (point is not None and _is_telling(point)):
+    if gap is None or gap.token.op == END or gap.mine is None or (point is not None and is_telling(point)):
         return None
     left = [each for each in _left(case, blame, gap) if each.marks or (point is None and _shows(case, gap, each))]
     if point is not None and point.uneven and point.of_library:
@@ -154,7 +154,7 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     if not isinstance(found, Diverged) or code in ("HD103", "HD112") or found.gap is None:
         return ""
     point = found.branch_point
-    if found.gap.token.op == END or found.gap.theirs is None or (point is not None and _is_telling(point)):
+    if found.gap.token.op == END or found.gap.theirs is None or (point is not None and is_telling(point)):
         return ""
     if code == "HD102" and point is not None and is_left_by_exception(point):
         return ""  # that exception is what it says: nothing was left to go over
@@ -170,11 +170,6 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
 def _is_skipping_handler(point: BranchPoint) -> bool:
     """True for an `except` before the others' call that jumps past it."""
     return point.guard.kind == "try" and not point.guard.taken and point.guarded == 1 and not point.of_library
-
-
-def _is_telling(point: BranchPoint) -> bool:
-    """True if the condition's own values show that the sides took it differently."""
-    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made or point.registered)
 
 
 def _left(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Caught]:
@@ -207,7 +202,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         thrown = others_of(case, blame)
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
     raised = condition_of_raise(case, thrown)
-    only = only_handler(case.sources, gap, point) if raised is None else None
+    only = _caught_by(case, blame, gap, point) if raised is None else None
     if again and raised is None:
         only = repeating_handler(case.sources, gap, point)
     before = raised_on_the_way(case.sources, point, gap.theirs.stack if gap.theirs and raised is None else ())
@@ -228,6 +223,13 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         else _doubt(case, blame, gap, point, thrown, only) or _only_written(case, blame, gap, point),
         decided_at=before[0] if before else None if only is None and _is_shown(blame, point, raised) else decided,
     )
+
+
+def _caught_by(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint) -> Condition | None:
+    """The handler that must have caught it; of a loop that an exception ended, in whose header nothing differs, that of
+    the `try:` around it."""
+    tries = [point] if point.guard.kind != "loop" else blame.found.branch_points
+    return next((found for each in tries if (found := only_handler(case.sources, gap, each)) is not None), None)
 
 
 def _only_written(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint) -> str:

@@ -41,7 +41,7 @@ EARLY_OR_QUIET = "a loop that ended early and a round without the call look the 
 
 def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
     """What the report adds where the culprits may have been in the loop just as often, and made no call in a round."""
-    if loop.guarded != 1:
+    if loop.guarded != 1 or loop.recorded:
         return RoundWithoutCall()
     skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:

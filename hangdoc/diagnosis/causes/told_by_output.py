@@ -52,8 +52,7 @@ def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Sta
 
 def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
     """The finding with the conditions that the output tells of and that its sentences do not cite."""
-    cited = set(conditions_in(named.why))
-    news = [each for each in found if each.condition not in cited and each.condition != named.decided_at]
+    news = _news(found, named)
     if not news:
         return named
     ranks = tuple(sorted({rank for each in news for rank in each.ranks}))
@@ -67,6 +66,18 @@ def with_output(found: list[WrittenUnder], named: Finding) -> Finding:
         been += [[how, Joined(told, " and ")]] if told else []
     said: Message = [who, Joined(been, " and")]
     return replace(named, why=joined(named.why, said))
+
+
+def _news(found: list[WrittenUnder], named: Finding) -> list[WrittenUnder]:
+    cited = set(conditions_in(named.why))
+    return [each for each in found if each.condition not in cited and each.condition != named.decided_at]
+
+
+def unknown_writer(found: list[WrittenUnder], named: Finding) -> str:
+    """What speaks against certainty: no line says which rank wrote what the finding is to tell of, and a line that one
+    rank writes for all of them looks the same."""
+    news = _news(found, named)
+    return "the output does not say which rank wrote it" if news and not any(each.ranks for each in news) else ""
 
 
 def with_written(case: Case, found: Divergence | None, told: list[WrittenUnder]) -> Divergence | None:

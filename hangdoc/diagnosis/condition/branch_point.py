@@ -61,6 +61,8 @@ class BranchPoint:
     """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
     seen: bool = False
     """The interpreters' counters show that the sides took it differently, see ``tested``."""
+    recorded: bool = False
+    """The recorded tests show that the sides parted here, see ``execution.parting``."""
     told: bool = False
     """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
@@ -86,6 +88,11 @@ def is_of_rank_alone(guard: Guard) -> bool:
     asked = getattr(test, "test", None)
     parts = asked.values if isinstance(asked, ast.BoolOp) else ()
     return all(any(map(is_rank_name, names_in(part))) for part in parts)
+
+
+def is_telling(point: BranchPoint) -> bool:
+    """True if the condition's own values show that the sides took it differently."""
+    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made or point.registered)
 
 
 def is_left_by_exception(point: BranchPoint) -> bool:

@@ -46,7 +46,7 @@ from hangdoc.diagnosis.condition.possible import (
 )
 from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.condition.scored import tests_item
-from hangdoc.diagnosis.condition.tested import FITS, SEEN, by_what_ran, decided
+from hangdoc.diagnosis.condition.tested import FITS, SEEN, as_recorded, by_what_ran, decided
 from hangdoc.diagnosis.condition.told import by_what_was_written
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.library import is_library
@@ -65,10 +65,22 @@ _DECIDE = (*CONDITIONS, "match")
 
 
 def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
-    """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first.
+    """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first: the
+    one at which they were seen to, where their tests were recorded.
 
     Example: rank 1 skipped `if step % 10 == 0: dist.barrier()`, in which rank 0 waits → the `if`.
     """
+    ranks = (alignment.culprits, others_in(alignment))
+    gap = alignment.first
+    if gap is None:
+        return []
+    stacks = stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1])
+    found = case.execution.parting(*ranks) or case.execution.once(stacks, *ranks)
+    return as_recorded(case, found, _possible(case, alignment), ranks)
+
+
+def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
+    """The same, by what stacks, calls, values and counters say."""
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []

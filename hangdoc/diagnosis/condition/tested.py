@@ -17,7 +17,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
+from hangdoc.diagnosis.condition.scored import scored
+from hangdoc.diagnosis.condition.scores import PLAIN
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
@@ -57,6 +61,18 @@ def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: Si
     if loop is not None:
         confirmed = [p for p in confirmed if p.file != loop.file or not loop.guard.holds(p.guard.line)]
     return [*confirmed, *(point for point in possible if point not in confirmed)]
+
+
+def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+    """``points``, behind the one at which the sides were seen to part, where there is such a one."""
+    if found is None:
+        return points
+    guard, frame = found.guard, found.frame
+    known = [p for p in points if _place(p) == (frame.file, guard.place) and p.guarded == found.side]
+    of_values = scored(case.sources, case.values, guard, frame, found.side, ranks, outside=True)
+    first = (known or [of_values or branch_point(guard, frame, found.side, PLAIN)])[0]
+    first = replace(first, level=found.level, uneven=guard.kind == "loop", seen=True, recorded=True, doubt="")
+    return [first, *(p for p in points if _place(p) != _place(first))]
 
 
 def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:

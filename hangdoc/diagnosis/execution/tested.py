@@ -15,11 +15,11 @@ from hangdoc.diagnosis.source.syntax import text_of
 from hangdoc.model.branches import BranchCounts
 
 ROUND = "another round"
-_TRUE, _FALSE, _ENDED = "True", "False", "ended"
-_ROUNDS = {"T": ROUND, "F": _ENDED}
+TRUE, FALSE, ENDED = "True", "False", "ended"
+_ROUNDS = {"T": ROUND, "F": ENDED}
 _UNREAD = {"T": "yes", "F": "no", "N": "None", "V": "not None"}
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,19 @@ class Condition:
 
     def holds(self, place: Place) -> bool:
         """True if it is what is tested there."""
-        return _is_of_loop(self.node, place) if isinstance(self.node, ast.For) else _is_of(self.node, place)
+        return is_of_loop(self.node, place) if isinstance(self.node, ast.For) else is_of(self.node, place)
 
 
 def tested(sources: Sources, test: BranchCounts) -> Tested:
     """What was tested; without its text where the source was not captured."""
     tree, place = sources.function(test.file, test.line), place_of(test.file, test)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.For) and test.values == "TF" and _is_of_loop(node, place):
+        if isinstance(node, ast.For) and test.values == "TF" and is_of_loop(node, place):
             return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", _ROUNDS)
-        if isinstance(node, _COMPREHENSIONS) and test.values == "TF" and _is_of_comprehension(node, place):
+        if isinstance(node, COMPREHENSIONS) and test.values == "TF" and is_of_comprehension(node, place):
             return Tested(text_of(node), _ROUNDS)
-        if isinstance(node, ast.expr) and _is_of(node, place):
-            return Tested(text_of(node), _words(node))
+        if isinstance(node, ast.expr) and is_of(node, place):
+            return Tested(text_of(node), words_of(node))
     return Tested("", _UNREAD)
 
 
@@ -91,35 +91,35 @@ def condition_at(sources: Sources, file: str, line: int) -> Condition | None:
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, negated = test.operand, not negated
     chained = isinstance(test, ast.Compare) and len(test.ops) > 1
-    if chained or isinstance(test, (*_COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.Constant)):
+    if chained or isinstance(test, (*COMPREHENSIONS, ast.BoolOp, ast.IfExp, ast.Constant)):
         return None
-    words = {value: word for value, word in _words(test).items() if word in (_TRUE, _FALSE)}
+    words = {value: word for value, word in words_of(test).items() if word in (TRUE, FALSE)}
     if negated:
-        words = {value: _FALSE if word == _TRUE else _TRUE for value, word in words.items()}
+        words = {value: FALSE if word == TRUE else TRUE for value, word in words.items()}
     return Condition(test, words, 2 if isinstance(heads[0], ast.While) else 1)
 
 
-def _words(test: ast.expr) -> dict[str, str]:
+def words_of(test: ast.expr) -> dict[str, str]:
     """'T' and 'F' of an expression; of a comparison with None also 'N' and 'V', which tell its left side."""
     against_none = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot)
     if not isinstance(test, ast.Compare) or not against_none:
-        return {**_UNREAD, "T": _TRUE, "F": _FALSE}
-    same, other = (_TRUE, _FALSE) if isinstance(test.ops[0], ast.Is) else (_FALSE, _TRUE)
-    return {"T": _TRUE, "F": _FALSE, "N": same, "V": other}
+        return {**_UNREAD, "T": TRUE, "F": FALSE}
+    same, other = (TRUE, FALSE) if isinstance(test.ops[0], ast.Is) else (FALSE, TRUE)
+    return {"T": TRUE, "F": FALSE, "N": same, "V": other}
 
 
-def _is_of_loop(loop: ast.For, place: Place) -> bool:
+def is_of_loop(loop: ast.For, place: Place) -> bool:
     """CPython 3.12 tells the place of the statement, 3.13 that of what it goes over."""
-    own = not isinstance(loop.iter, _COMPREHENSIONS) and _is_of(loop.iter, place)
+    own = not isinstance(loop.iter, COMPREHENSIONS) and is_of(loop.iter, place)
     return own or (loop.lineno, loop.col_offset) == place[1:3]
 
 
-def _is_of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, place: Place) -> bool:
+def is_of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, place: Place) -> bool:
     """CPython 3.12 tells the place of all of it, 3.13 that of what it goes over."""
-    return _is_of(node, place) or any(_is_of(each.iter, place) for each in node.generators)
+    return is_of(node, place) or any(is_of(each.iter, place) for each in node.generators)
 
 
-def _is_of(node: ast.expr, place: Place) -> bool:
+def is_of(node: ast.expr, place: Place) -> bool:
     """True if it is this expression that is tested. Where its texts were taken out, its end is not where it was."""
     ends = (node.end_lineno, node.end_col_offset) == place[3:]
     hidden = any(isinstance(each, ast.Constant) and _is_hidden(each) for each in ast.walk(node))

@@ -41,7 +41,7 @@ class Contexts:
         self._lookup = lookup
         self._stack = [(lookup.index.at(file, line), line) for file, line in stack]
 
-    def first(self, function: Body) -> Context:
+    def start(self, function: Body) -> Context:
         """That of the start: the innermost frame, or what that has called."""
         if not self._stack:
             return Context(function)

@@ -40,6 +40,10 @@ class Index:
         """Bodies of the classes of that name."""
         return [each for each in self._named.get(name, ()) if each.is_class]
 
+    def bodies(self, file: str) -> list[Body]:
+        """All functions and bodies of a file."""
+        return [body for each in self._by_file.get(file, ()) for body in each.bodies]
+
     def modules(self, file: str) -> list[Body]:
         """The module body of a file; of fragments each one's."""
         return [each.module for each in self._by_file.get(file, ())]

@@ -54,6 +54,11 @@ class Predicate:
         """Where it stands."""
         return Span(self.line, self.column, self.end_line, self.end_column)
 
+    @property
+    def subject(self) -> str:
+        """What is asked: of a loop what it goes through, 'rows' of 'row in rows'."""
+        return self.text.partition(" in ")[2] if self.kind in ("for", "comprehension") else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -85,5 +90,5 @@ class Reached:
     """From the start: 1 for what directly decides whether it runs."""
     path: tuple[Predicate | Definition, ...] = ()
     """The items in between, from the start outwards."""
-    why: str = "controls"
+    relation: str = "controls"
     """How it bears on the item before it in the path: 'controls', 'defines', 'calls', 'returns', 'fills'."""

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.program.items import Predicate, Span
 from hangdoc.diagnosis.program.lookup import Lookup
 from hangdoc.diagnosis.program.outline import Outline, outline
 from hangdoc.diagnosis.program.pieces import Piece, parsed
+from hangdoc.diagnosis.program.places import Places
 from hangdoc.diagnosis.program.slicing import Ran, Slice, sliced
 from hangdoc.model.snapshot import JobSnapshot, Module, SourceText, Unavailable
 
@@ -76,6 +77,11 @@ class Program:
         function's name are its callers. ``ran(file, line)``: False for a line that is known not to have run.
         """
         return sliced(self._lookup, file, line, expression, stack, ran)
+
+    @cached_property
+    def places(self) -> Places:
+        """Statements by what stands in them."""
+        return Places(self._lookup, self.files)
 
     @cached_property
     def _lookup(self) -> Lookup:

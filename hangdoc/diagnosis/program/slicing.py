@@ -43,7 +43,7 @@ class _Step:
     context: Context
     node: int
     path: Path
-    why: str
+    relation: str
     write: Write | None = None
     wanted: str = ""
     """Of a write: what is known of the value that was read, as of ``outcomes.is_against``."""
@@ -104,7 +104,7 @@ class _Walk:
 
     def start(self, function: Body, line: int, expression: Span | None) -> None:
         """From the statement at the line, or an expression in it."""
-        context = self._contexts.first(function)
+        context = self._contexts.start(function)
         nodes = function.nodes_at(line, expression)
         self._decided(context, nodes, 0.0, ())
         for node in nodes:
@@ -128,7 +128,7 @@ class _Walk:
             item, outcome = self._item(step)
             if item is not None and item not in self._told:
                 self._told.add(item)
-                yield Reached(item, outcome, distance, step.path, step.why)
+                yield Reached(item, outcome, distance, step.path, step.relation)
             path = step.path if item is None else (*step.path, item)
             if step.write is None:
                 self._from_predicate(step, distance, outcome, path)
@@ -177,7 +177,7 @@ class _Walk:
         nodes: list[int],
         distance: float,
         path: Path,
-        why: str = "controls",
+        relation: str = "controls",
         *,
         against: bool = False,
     ) -> None:
@@ -191,7 +191,7 @@ class _Walk:
         for controls, cost in ((strict, _CONTROL), (ended, _ENDING)):
             for node, outcome in controls:
                 way = opposite(function.graph.tests[node], outcome) if against else outcome
-                self._push(_Step(context, node, path, why, against=against), distance + cost, way)
+                self._push(_Step(context, node, path, relation, against=against), distance + cost, way)
         if context.call is None and function not in self._left:
             self._left.add(function)
             for each in self._contexts.entered(context):
@@ -244,14 +244,14 @@ class _Walk:
         part: ast.AST,
         distance: float,
         path: Path,
-        why: str = "defines",
+        relation: str = "defines",
         wanted: str = "",
     ) -> None:
         """On to what gave the names in an expression their values, and to what the calls in it return."""
         function = context.function
         whole, was = without_not(part, wanted)
         for read in reads(part, function.graph.bound.get(node, {})):
-            self._name(context, node, read, distance, path, why, was if read.node is whole else "")
+            self._name(context, node, read, distance, path, relation, was if read.node is whole else "")
         for call in function.calls(part):
             for callee in self._lookup.called(function, node, call):
                 inner = Context(callee, context, node, call)
@@ -265,7 +265,7 @@ class _Walk:
                 self._push(_Step(context, test, path, "controls"), distance + _CONTROL)
 
     def _name(
-        self, context: Context, node: int, read: Read, distance: float, path: Path, why: str, wanted: str
+        self, context: Context, node: int, read: Read, distance: float, path: Path, relation: str, wanted: str
     ) -> None:
         function, key, named = context.function, read.key, read.node
         if read.called:  # of `self.jobs.get()`, what is in `self.jobs`
@@ -278,7 +278,7 @@ class _Walk:
             if is_content or not read.called:
                 cost = _CONTENTS if is_content else _LOCAL if is_local else _ELSEWHERE
                 reader = context if is_local else Context(where)
-                self._push(_Step(reader, at, path, "fills" if is_content else why, write, wanted), distance + cost)
+                self._push(_Step(reader, at, path, "fills" if is_content else relation, write, wanted), distance + cost)
         if not read.called:  # a property, or a function that is handed on to be called
             for each in self._lookup.functions(function, node, named):
                 is_property = "property" in each.decorators

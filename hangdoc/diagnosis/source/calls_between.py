@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds, walk
 from hangdoc.model.process import Frame
 
 _DEEPEST = 3
@@ -32,21 +32,21 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
     if tree is None:
         return False
     last = name.rpartition(".")[2]
-    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, frame.line)]
+    loops = [node for node in walk(tree) if isinstance(node, LOOPS) and holds(node, frame.line)]
     return any(
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in methods
         and (not last or _named(call.func.value).rpartition(".")[2] == last)
         and (ever or _follows(tree, frame.line, call.lineno) or any(holds(loop, call.lineno) for loop in loops))
-        for call in ast.walk(tree)
+        for call in walk(tree)
     )
 
 
 def _follows(tree: ast.AST, line: int, later: int) -> bool:
     """True if ``later`` may run after ``line`` without another round: further down, and not in the other arm of an
     `if` that holds both."""
-    arms = [node for node in ast.walk(tree) if isinstance(node, ast.If) and holds(node, line) and holds(node, later)]
+    arms = [node for node in walk(tree) if isinstance(node, ast.If) and holds(node, line) and holds(node, later)]
     return later >= line and not any(_in_suite(node.body, line) and _in_suite(node.orelse, later) for node in arms)
 
 
@@ -63,8 +63,8 @@ def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> 
     last = name.rpartition(".")[2]
     found: dict[tuple[str, int], str] = {}
     for file, tree in sources.user_trees():
-        bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
-        for node in ast.walk(tree):
+        bare = {id(node.func) for node in walk(tree) if isinstance(node, ast.Call) and not node.args}
+        for node in walk(tree):
             if not isinstance(node, ast.Attribute) or node.attr not in methods:
                 continue
             if _named(node.value).rpartition(".")[2] == last if last else id(node) in bare:
@@ -86,7 +86,7 @@ def requests(sources: Sources) -> dict[str, list[Frame]]:
     """Function that ranks call on others → the lines that call it."""
     found: dict[str, set[Frame]] = {}
     for file, tree in sources.user_trees():
-        for call in ast.walk(tree):
+        for call in walk(tree):
             if isinstance(call, ast.Call) and (name := _remote().handed_by(call)):
                 found.setdefault(name, set()).add(Frame(file, call.lineno, function_name(tree, call.lineno)))
     return {name: sorted(places, key=lambda at: (at.file, at.line)) for name, places in found.items()}
@@ -139,7 +139,7 @@ class _Calls:
 
     def handed_on(self, node: ast.AST) -> str:
         """The name of the function that the last such call in the node hands on; '' where there is none."""
-        handed = [self.handed_by(call) for call in ast.walk(node) if isinstance(call, ast.Call)]
+        handed = [self.handed_by(call) for call in walk(node) if isinstance(call, ast.Call)]
         return next((name for name in reversed(handed) if name), "")
 
     def handed_by(self, call: ast.Call) -> str:
@@ -164,7 +164,7 @@ def _passed(where: Frame | None, calls: _Calls, sources: Sources) -> str:
         return ""
     found = ""
     awaited: list[ast.AST] = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         value = node.value if isinstance(node, ast.Assign | ast.Expr | ast.Return) else None
         value = value.value if isinstance(value, ast.Await) else value
         if isinstance(value, ast.Call) and holds(value, where.line) and _last(value.func) != "append":
@@ -188,13 +188,13 @@ def _results(where: Frame, calls: _Calls, sources: Sources) -> dict[str, str]:
     for tree in (*(tree for _, tree in sources.trees(where.file)), *([own] if own is not None else [])):
         kept = dict(_kept(tree, calls))
         found.update({name: function for name, function in kept.items() if tree is own or "." in name})
-    loops = [node for node in ast.walk(own) if isinstance(node, ast.For | ast.comprehension)] if own is not None else []
+    loops = [node for node in walk(own) if isinstance(node, ast.For | ast.comprehension)] if own is not None else []
     items = [(dotted(node.target), dotted(node.iter)) for node in loops]
     return found | {item: found[kept] for item, kept in items if item and kept in found}
 
 
 def _kept(tree: ast.AST, calls: _Calls) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and (function := calls.handed_on(node.value)):
             yield from ((name, function) for target in node.targets if (name := dotted(target)))
         elif isinstance(node, ast.Call) and _method(node) == "append" and (function := calls.handed_on(node)):
@@ -207,7 +207,7 @@ def _method(call: ast.Call) -> str:
 
 def _parameters(tree: ast.AST) -> set[str]:
     """The names of the functions' parameters: which function such a name stands for, the caller decides."""
-    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
 
 
 def _receivers(where: Frame, methods: Collection[str], sources: Sources) -> list[str]:
@@ -215,7 +215,7 @@ def _receivers(where: Frame, methods: Collection[str], sources: Sources) -> list
     tree = sources.function(where.file, where.line)
     return [
         _named(node.func.value)
-        for node in (ast.walk(tree) if tree is not None else ())
+        for node in (walk(tree) if tree is not None else ())
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in methods

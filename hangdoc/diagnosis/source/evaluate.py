@@ -6,9 +6,10 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.diagnosis.source.syntax import dotted, last_name
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
@@ -90,6 +91,8 @@ def _value(node: ast.AST, values: Mapping[str, str]) -> object:
         return node.value
     if isinstance(node, ast.Name | ast.Attribute):
         return _plain(values.get(dotted(node), ""))
+    if isinstance(node, ast.Call) and dotted(node.func) and not (node.args or node.keywords):
+        return _plain(values.get(f"{dotted(node.func)}()", ""))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return not _is_true(node.operand, values)
     if isinstance(node, ast.BoolOp):
@@ -128,3 +131,65 @@ def _plain(value: str) -> int | None:
     if value.removeprefix("-").isdecimal():
         return int(value)
     raise _UnknownError
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def truth_of(text: str, values: Mapping[str, str]) -> bool | None:
+    """``truth`` of an expression that is given as text."""
+    test = _parsed(text)
+    return truth(test, values) if test is not None else None
+
+
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> tuple[str, ...]:
+    """The names and attributes of the expression, each once: `rank == 0 and self.every` → rank, self.every. What is
+    called without arguments is one of them: `dist.get_rank()`."""
+    test = _parsed(text)
+    found: dict[str, None] = {}
+    waiting: list[ast.AST] = [test] if test is not None else []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name | ast.Attribute) and dotted(node):
+            found[dotted(node)] = None
+        elif isinstance(node, ast.Call) and dotted(node.func):
+            found[f"{dotted(node.func)}()"] = None
+            waiting += [*node.args, *(each.value for each in node.keywords)]
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def sets_constant(text: str) -> bool:
+    """True for a statement that gives a value which is written there: `self.stale = True`, `return None`, `x = []`."""
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    value = getattr(statements[0], "value", None) if len(statements) == 1 else None
+    if isinstance(value, ast.UnaryOp):
+        value = value.operand
+    empty = isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set) and not list(ast.iter_child_nodes(value))[1:]
+    return isinstance(value, ast.Constant) or empty
+
+
+@lru_cache(maxsize=4096)
+def flag_in(text: str) -> str:
+    """The only name that a test asks, for its truth or against a value that is written there: 'self.stale' of `not
+    self.stale`, of `self.stale is None` and of `self.stale == 3`; 'due()' of a call; '' of any other test."""
+    test = _parsed(text)
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
+        equal = (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)
+        test = test.left if isinstance(test.ops[0], equal) else None
+    if isinstance(test, ast.Call):
+        return f"{last_name(test.func)}()"
+    return dotted(test) if test is not None else ""

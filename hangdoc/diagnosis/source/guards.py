@@ -24,6 +24,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
+    children,
     dotted,
     enclosing_function,
     has_blocks,
@@ -32,6 +33,7 @@ from hangdoc.diagnosis.source.syntax import (
     names_in,
     target_text,
     text_of,
+    walk,
 )
 
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
@@ -102,11 +104,11 @@ def way_out_guards(tree: ast.AST, line: int) -> list[Guard]:
 
     Example: `for x in xs: ⏎ if x > 9: ⏎ break` → `if x > 9:` of kind 'return'.
     """
-    loop = next((node for node in ast.walk(tree) if isinstance(node, LOOPS) and node.lineno == line), None)
+    loop = next((node for node in walk(tree) if isinstance(node, LOOPS) and node.lineno == line), None)
     found: list[Guard] = []
 
     def visit(node: ast.AST, inner: bool) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, FUNCTIONS):
                 continue
             if isinstance(child, ast.If):
@@ -125,11 +127,11 @@ def quiet_guard(tree: ast.AST) -> Guard | None:
 
     Example: `nullcontext() if last else model.no_sync()` → 'if last', taken.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.If | ast.IfExp):
             continue
         arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
-        off = [any(_is_quiet(n) for each in arm for n in ast.walk(each)) for arm in arms]
+        off = [any(_is_quiet(n) for each in arm for n in walk(each)) for arm in arms]
         if off[0] != off[1]:
             colon = ":" if isinstance(node, ast.If) else ""
             kind = "if" if colon else "expression"
@@ -169,7 +171,7 @@ def _decorators(node: ast.AST) -> list[Guard]:
 
 def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> list[Guard]:
     """The guards within the line's own statement: a comprehension's frame has no others."""
-    statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)]
+    statements = [n for n in walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)]
     return _in_expression(statements[-1], line, 0, called) if statements else []
 
 
@@ -260,8 +262,8 @@ def _loop(node: ast.AST, depth: int) -> Guard:
     else:
         assert isinstance(node, ast.For | ast.AsyncFor)
         text, test = f"for {target_text(node.target)} in {text_of(node.iter)}:", node.iter
-        counters = dict.fromkeys(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
-    for inner in ast.walk(node):
+        counters = dict.fromkeys(n.id for n in walk(node.target) if isinstance(n, ast.Name))
+    for inner in walk(node):
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
             counters.update(dict.fromkeys(names_in(inner.target)))
     guard = _guard("loop", node, text, True, test, depth)
@@ -322,7 +324,7 @@ def jumps_further_in(tree: ast.AST, line: int, within: tuple[int, int] | None) -
     first = within[0] if within is not None else 0
     return [
         _guard("return", node, f"if {text_of(node.test)}:", False, node.test, 0)
-        for outer in ast.walk(enclosing_function(tree, line))
+        for outer in walk(enclosing_function(tree, line))
         if isinstance(outer, ast.If) and outer.lineno > first and (outer.end_lineno or 0) < line
         for node in (*outer.body, *outer.orelse)
         if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return | ast.Continue)
@@ -337,7 +339,7 @@ def _skipped_handler(depth: int, *handlers: ast.ExceptHandler) -> Guard:
 
 def _jumps_out(handler: ast.ExceptHandler) -> bool:
     """True if the handler can skip what follows the try statement."""
-    return any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in ast.walk(handler))
+    return any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in walk(handler))
 
 
 def _leaves(statement: ast.stmt) -> bool:
@@ -352,16 +354,16 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
 
     ``called``: names of the functions that are being called, if they are known.
     """
-    calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
+    calls = {n for n in walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
     calls = {n for n in calls if not _only_hands_on(n)} or calls
     # If a name picks some of them, only the conditions around these count; else those around the name itself, which is
     # called later.
     chosen: set[ast.AST] = {n for n in calls if last_name(n.func) in called}
-    chosen = chosen or {n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in called and holds(n, line)}
+    chosen = chosen or {n for n in walk(statement) if isinstance(n, ast.Name) and n.id in called and holds(n, line)}
     reached = chosen or {*calls}
     found = []
     asked: set[ast.AST] = set()
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.IfExp):
             found += _around_arm(node, reached, depth)
         elif isinstance(node, ast.BoolOp):
@@ -385,7 +387,7 @@ def _only_hands_on(call: ast.Call) -> bool:
 def _asked_of_each(node: ast.Call, calls: set[ast.AST], depth: int) -> list[Guard]:
     """What ends `any(check(x) for x in xs)` before the last item: that it is True already; of `all`, that it is not."""
     each = node.args[0] if len(node.args) == 1 and dotted(node.func) in ("any", "all") else None
-    if not isinstance(each, ast.GeneratorExp) or not calls or not calls <= set(ast.walk(each.elt)):
+    if not isinstance(each, ast.GeneratorExp) or not calls or not calls <= set(walk(each.elt)):
         return []
     asked = dotted(node.func)
     return [_guard("expression", node, f"{asked}{text_of(each)}", asked == "all", each.elt, depth)]
@@ -393,7 +395,7 @@ def _asked_of_each(node: ast.Call, calls: set[ast.AST], depth: int) -> list[Guar
 
 def _around_arm(node: ast.IfExp, calls: set[ast.AST], depth: int) -> list[Guard]:
     """The condition of `call() if x else None`; none where both arms call, so that either may be meant."""
-    arms = [(taken, calls.isdisjoint(ast.walk(arm))) for arm, taken in ((node.body, True), (node.orelse, False))]
+    arms = [(taken, calls.isdisjoint(walk(arm))) for arm, taken in ((node.body, True), (node.orelse, False))]
     if not any(idle for _, idle in arms):
         return []
     text = f"if {text_of(node.test)}"
@@ -402,7 +404,7 @@ def _around_arm(node: ast.IfExp, calls: set[ast.AST], depth: int) -> list[Guard]
 
 def _before_operand(node: ast.BoolOp, calls: set[ast.AST], depth: int) -> list[Guard]:
     """The operands before the call in `x and y and call()`, which decide whether it is evaluated."""
-    at = next((i for i, value in enumerate(node.values) if not calls.isdisjoint(ast.walk(value))), 0)
+    at = next((i for i, value in enumerate(node.values) if not calls.isdisjoint(walk(value))), 0)
     if not at:
         return []
     before = node.values[0] if at == 1 else ast.BoolOp(node.op, node.values[:at])
@@ -414,12 +416,12 @@ def _in_comprehension(
 ) -> list[Guard]:
     """The loops and conditions that decide whether a comprehension's element is computed."""
     elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-    if not calls <= {n for element in elements for n in ast.walk(element)} or not calls:
+    if not calls <= {n for element in elements for n in walk(element)} or not calls:
         return []
     found = []
     for each in node.generators:
         if not each.ifs:  # a filter explains a missing element better than what it goes over
-            counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
+            counters = tuple(n.id for n in walk(each.target) if isinstance(n, ast.Name))
             text = f"for {target_text(each.target)} in {text_of(each.iter)}"
             found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
         found += [_guard("expression", test, f"if {text_of(test)}", True, test, depth) for test in each.ifs]

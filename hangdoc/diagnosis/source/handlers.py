@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.queries import assignments, calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.process import Frame
 
 _EXITS = ("__exit__", "__aexit__")
@@ -43,7 +43,7 @@ def swallowing(sources: Sources, frame: Frame) -> list[Swallowing]:
     if tree is None:
         return []
     here = enclosing_function(tree, frame.line)
-    found = [each for node in ast.walk(here) for each in _of(sources, frame.file, here, node)]
+    found = [each for node in walk(here) for each in _of(sources, frame.file, here, node)]
     return sorted((each for each in found if each.tries(frame.line)), key=lambda each: -each.first)
 
 
@@ -78,7 +78,7 @@ def _may_swallow(sources: Sources, context: ast.expr) -> bool:
         return True
     called = last_name(context.func) if isinstance(context, ast.Call) else None
     for _, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.ClassDef) and called in (None, node.name) and _exit_swallows(node):
                 return True
             if isinstance(node, ast.FunctionDef) and node.name == called and _yields_in_try(node):
@@ -88,7 +88,7 @@ def _may_swallow(sources: Sources, context: ast.expr) -> bool:
 
 def _exit_swallows(made: ast.ClassDef) -> bool:
     exits = (n for n in made.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in _EXITS)
-    returned = (n.value for each in exits for n in ast.walk(each) if isinstance(n, ast.Return) and n.value is not None)
+    returned = (n.value for each in exits for n in walk(each) if isinstance(n, ast.Return) and n.value is not None)
     return any(not (isinstance(value, ast.Constant) and not value.value) for value in returned)
 
 
@@ -96,15 +96,15 @@ def _yields_in_try(function: ast.FunctionDef) -> bool:
     return any(
         isinstance(node, ast.Try)
         and any(_goes_on(handler.body) for handler in node.handlers)
-        and any(isinstance(n, ast.Yield) for each in node.body for n in ast.walk(each))
-        for node in ast.walk(function)
+        and any(isinstance(n, ast.Yield) for each in node.body for n in walk(each))
+        for node in walk(function)
     )
 
 
 def _set_in(handler: ast.ExceptHandler) -> list[str]:
     """The plain and dotted names that the suite sets or adds to."""
     targets: list[ast.expr] = []
-    for node in ast.walk(handler):
+    for node in walk(handler):
         if isinstance(node, ast.Assign):
             targets += node.targets
         elif isinstance(node, ast.AugAssign):
@@ -128,10 +128,10 @@ def _sets_alone(sources: Sources, file: str, function: ast.AST, handler: ast.Exc
 
 def _is_first_value(tree: ast.AST, line: int) -> bool:
     """True if the assignment at that line is outside of every loop, and of a constant or of several values at once."""
-    loops = (n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor | ast.While) and holds(n, line))
+    loops = (n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor | ast.While) and holds(n, line))
     if next(loops, None) is not None:
         return False
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.AnnAssign) and n.lineno == line)
+    found = (n for n in walk(tree) if isinstance(n, ast.Assign | ast.AnnAssign) and n.lineno == line)
     value = next((n.value for n in found), None)
     parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
     return any(isinstance(part, ast.Constant) for part in parts)
@@ -143,17 +143,17 @@ def only_looks_up(tree: ast.AST, line: int) -> bool:
 
     Example: `try: ⏎ return self.known[key] ⏎ except KeyError: ⏎ self.known[key] = self.measure(key)`.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Try) or not any(each.lineno == line for each in node.handlers):
             continue
         value = getattr(node.body[0], "value", None) if len(node.body) == 1 else None
-        return isinstance(value, ast.Subscript) and not any(isinstance(each, ast.Call) for each in ast.walk(value))
+        return isinstance(value, ast.Subscript) and not any(isinstance(each, ast.Call) for each in walk(value))
     return False
 
 
 def with_at(tree: ast.AST, line: int) -> ast.With | ast.AsyncWith | None:
     """The innermost `with` whose header, or body, holds the line."""
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.With | ast.AsyncWith) and holds(n, line)]
+    found = [n for n in walk(tree) if isinstance(n, ast.With | ast.AsyncWith) and holds(n, line)]
     return max(found, key=lambda n: n.lineno, default=None)
 
 
@@ -162,7 +162,7 @@ def enters(tree: ast.AST, line: int) -> bool:
 
     Example: `with main_process_first(): ⏎ load()`, line 1 → True.
     """
-    nodes = (n for n in ast.walk(tree) if isinstance(n, ast.With | ast.AsyncWith))
+    nodes = (n for n in walk(tree) if isinstance(n, ast.With | ast.AsyncWith))
     headers = (n for n in nodes if any(holds(item.context_expr, line) for item in n.items))
     return any(any(calls_in(n.body)) for n in headers)
 
@@ -173,7 +173,7 @@ def draws_items(tree: ast.AST, begin: int, line: int) -> bool:
 
     Example: line 2 of `for batch in loader: ⏎ step(batch)` → True; of `for step in range(9): ⏎ step()` → False.
     """
-    loops = (n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno >= begin)
+    loops = (n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno >= begin)
     items = [n.iter for n in loops if any(holds(statement, line) for statement in n.body)]
     plain = (ast.List, ast.Tuple, ast.Set, ast.Constant)
     return any(
@@ -183,5 +183,5 @@ def draws_items(tree: ast.AST, begin: int, line: int) -> bool:
 
 def calls_of(tree: ast.AST, name: str) -> list[int]:
     """The lines that call a function or method by that name, over all lines of each call."""
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == name)
+    found = (n for n in walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == name)
     return [line for n in found for line in range(n.lineno, (n.end_lineno or n.lineno) + 1)]

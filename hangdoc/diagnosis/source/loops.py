@@ -48,14 +48,15 @@ def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
-    """(line, text) of the innermost `for` around both lines, if its items decide which of the two is run.
+    """(line, text) of the innermost `for` around both lines, if its items decide which of the two is run, and may come
+    in another order: those of a range() do not.
 
     Example: `for kind in kinds: ⏎ if kind == "a": f() ⏎ else: g()`, with the lines of f and g → the `for`.
     """
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
-    if not loops:
+    loop = max(loops, key=lambda n: n.lineno, default=None)
+    if loop is None or _is_range(without_wrappers(loop.iter)):
         return None
-    loop = max(loops, key=lambda n: n.lineno)
     # What counts the rounds is the same everywhere.
     counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
     items = _simple_names(loop.target) - counts
@@ -106,6 +107,10 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def _is_range(items: ast.expr) -> bool:
+    return isinstance(items, ast.Call) and last_name(items.func) == "range"
 
 
 def without_wrappers(items: ast.expr) -> ast.expr:

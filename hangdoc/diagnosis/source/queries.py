@@ -14,6 +14,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
+    children,
     dotted,
     enclosing_function,
     function_name,
@@ -21,12 +22,13 @@ from hangdoc.diagnosis.source.syntax import (
     holds,
     last_name,
     text_of,
+    walk,
 )
 
 
 def turns_quiet(tree: ast.AST) -> bool:
     """True if the code names what turns the synchronisation of gradients off."""
-    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in ast.walk(tree))
+    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in walk(tree))
 
 
 def contexts_around(tree: ast.AST, line: int) -> list[str]:
@@ -36,7 +38,7 @@ def contexts_around(tree: ast.AST, line: int) -> list[str]:
     """
     items = [
         item.context_expr
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.With | ast.AsyncWith) and any(holds(each, line) for each in node.body)
         for item in node.items
     ]
@@ -49,7 +51,7 @@ def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
 
     Example: `with nullcontext() if last else model.no_sync():` → 'if last'.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.If | ast.IfExp):
             continue
         arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
@@ -65,7 +67,7 @@ def group_given(tree: ast.AST, line: int) -> str:
 
 def group_expression(tree: ast.AST, line: int) -> ast.expr | None:
     """The expression of the group that a call at the line is given; None where none is."""
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line))
+    calls = (n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line))
     return next((k.value for call in calls for k in call.keywords if k.arg in names("group_argument")), None)
 
 
@@ -74,15 +76,13 @@ def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
 
     Examples: `second(first())`, `first() + second()`.
     """
-    statement = next(
-        (n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)), None
-    )
+    statement = next((n for n in walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)), None)
     order: list[str] = []
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, (*FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             return
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             visit(child)
         if isinstance(node, ast.Call):
             order.append(node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func))
@@ -96,12 +96,9 @@ def is_generator(tree: ast.AST, line: int) -> bool:
     """True if the function around the line yields, so that its body runs when its next item is asked for."""
     function = enclosing_function(tree, line)
     inner = {
-        each
-        for node in ast.walk(function)
-        if isinstance(node, FUNCTIONS) and node is not function
-        for each in ast.walk(node)
+        each for node in walk(function) if isinstance(node, FUNCTIONS) and node is not function for each in walk(node)
     }
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in inner for n in ast.walk(function))
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in inner for n in walk(function))
 
 
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:
@@ -109,7 +106,7 @@ def leads_to(tree: ast.AST, line: int, function: str) -> bool:
 
     Example: `step() ⏎ dist.barrier()`, line 1 and 'barrier' → True.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for _, block in ast.iter_fields(node):
             if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
                 continue
@@ -124,7 +121,7 @@ def works_before(tree: ast.AST, tried: int, line: int) -> bool:
 
     Example: `try: ⏎ load() ⏎ dist.barrier()`, tried 1 and line 3 → True, line 2 → False.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         body = getattr(node, "body", None)
         if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
             continue
@@ -136,7 +133,7 @@ def works_before(tree: ast.AST, tried: int, line: int) -> bool:
 
 def store_sets(tree: ast.AST) -> list[int]:
     """Lines of calls that may set a key of a store: `store.set(key, value)`."""
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    calls = (n for n in walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in names("store_setter") and len(n.args) > 1)
 
 
@@ -158,7 +155,7 @@ def calls_of(tree: ast.AST, function: str) -> list[int]:
 def _lines_of_calls(
     tree: ast.AST, called: tuple[str, ...], how: type | UnionType = ast.Attribute | ast.Name
 ) -> list[int]:
-    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, how))
+    calls = (n.func for n in walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, how))
     return sorted({n.lineno for n in calls if getattr(n, "attr", getattr(n, "id", "")) in called})
 
 
@@ -183,29 +180,29 @@ def without_handing_on(tree: ast.AST, around: list[Guard]) -> list[Guard]:
 
 def leaves_for_good(tree: ast.AST, line: int) -> bool:
     """True if the `if` at that line ends in a `return`, or in an exit of the process."""
-    ifs = (node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno == line)
+    ifs = (node for node in walk(tree) if isinstance(node, ast.If) and node.lineno == line)
     return _ends_in(tree, line, ast.Return) or any(
         isinstance(call, ast.Call) and dotted(call.func) in names("exits_process")
         for node in ifs
-        for call in ast.walk(node.body[-1])
+        for call in walk(node.body[-1])
     )
 
 
 def _ends_in(tree: ast.AST, line: int, jump: type[ast.stmt]) -> bool:
-    ifs = (node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno == line)
+    ifs = (node for node in walk(tree) if isinstance(node, ast.If) and node.lineno == line)
     return any(isinstance(node.body[-1], jump) for node in ifs)
 
 
 def calls_in(statements: list[ast.stmt]) -> Iterator[ast.Call]:
     """All calls in the statements."""
     for statement in statements:
-        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+        yield from (node for node in walk(statement) if isinstance(node, ast.Call))
 
 
 def assignments(tree: ast.AST, name: str) -> list[int]:
     """Lines that assign to a plain or dotted name. Example: `a, self.b = 1, 2` at line 3, 'self.b' → [3]."""
     lines = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         targets: list[ast.AST] = []
         if isinstance(node, ast.Assign):
             targets = list(node.targets)
@@ -224,7 +221,7 @@ def sets_attribute(tree: ast.AST, name: str) -> bool:
 
     Example: 'tag' of `def step(self): ⏎ self.tag += 1` → True.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store | ast.Del):
             if function_name(tree, node.lineno) != "__init__":
                 return True
@@ -238,8 +235,8 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
     here = enclosing_function(tree, line)
     if not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
-    given = {n.arg for n in ast.walk(here.args) if isinstance(n, ast.arg)}
-    stored = (n.id for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    given = {n.arg for n in walk(here.args) if isinstance(n, ast.arg)}
+    stored = (n.id for n in walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return name in given or name in stored
 
 
@@ -270,12 +267,12 @@ def adds_what_it_finds(tree: ast.AST, loop: Guard) -> set[str]:
     """The counters of a loop to which its body adds what a call finds in a round's data: equally many rounds may give
     unequal sums. Not `len(…)`, which is alike for batches of one size. Example: of `for x, mask in xs: ⏎ spent +=
     int(mask.sum())` → {'spent'}."""
-    added = [n for n in ast.walk(tree) if isinstance(n, ast.AugAssign) and loop.span[0] < n.lineno <= loop.span[1]]
+    added = [n for n in walk(tree) if isinstance(n, ast.AugAssign) and loop.span[0] < n.lineno <= loop.span[1]]
     return {
         name
         for node in added
         if (name := dotted(node.target)) in loop.counters
-        and any(isinstance(n, ast.Call) and last_name(n.func) != "len" for n in ast.walk(node.value))
+        and any(isinstance(n, ast.Call) and last_name(n.func) != "len" for n in walk(node.value))
     }
 
 
@@ -289,7 +286,7 @@ def called_methods(tree: ast.AST, name: str) -> list[int]:
     """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
     return [
         node.lineno
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Attribute)
@@ -299,7 +296,7 @@ def called_methods(tree: ast.AST, name: str) -> list[int]:
 
 def first_assigned_value(tree: ast.AST, line: int) -> str:
     """The source of the assignment at that line, shortened."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
             return text_of(node)
     return ""
@@ -309,5 +306,5 @@ def raises_under(tree: ast.AST, line: int) -> bool:
     """True if the suite of the `if` at that line raises by itself: `if free < need: ⏎ raise OSError(28)`."""
     return any(
         isinstance(node, ast.If) and node.lineno == line and any(isinstance(each, ast.Raise) for each in node.body)
-        for node in ast.walk(tree)
+        for node in walk(tree)
     )

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import children, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.asked import answers_to, can_be_method
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -76,7 +76,7 @@ def shortened(text: str, node: ast.AST) -> str:
 
 
 def _first_test(node: ast.AST) -> str:
-    for each in ast.walk(node):
+    for each in walk(node):
         if isinstance(each, ast.comprehension) and each.ifs:
             return f"if {text_of(each.ifs[0])}"
         if isinstance(each, ast.IfExp):
@@ -284,7 +284,7 @@ def _line_of(function: ast.AST) -> int:
 
 def _parameters(function: ast.AST) -> set[str]:
     given = getattr(function, "args", None)
-    return {each.arg for each in ast.walk(given) if isinstance(each, ast.arg)} if isinstance(given, ast.AST) else set()
+    return {each.arg for each in walk(given) if isinstance(each, ast.arg)} if isinstance(given, ast.AST) else set()
 
 
 def _reaches_out(function: ast.AST, name: str) -> bool:
@@ -294,17 +294,17 @@ def _reaches_out(function: ast.AST, name: str) -> bool:
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """The nodes of the function without those of functions in it."""
-    waiting = deque(ast.iter_child_nodes(function))
+    waiting = deque(children(function))
     while waiting:
         node = waiting.popleft()
         yield node
         if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
+            waiting += children(node)
 
 
 @lru_cache(maxsize=4096)
 def _classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return tuple(node for node in walk(tree) if isinstance(node, ast.ClassDef))
 
 
 @lru_cache(maxsize=4096)
@@ -331,7 +331,7 @@ def _changes(tree: ast.AST) -> dict[str, list[Setting]]:
         for each in _made_by(node, Place("", tree, inside), changing):
             if each.target is not None and last_name(each.target):
                 found.setdefault(last_name(each.target), []).append(each)
-        waiting += ((child, inside) for child in ast.iter_child_nodes(node))
+        waiting += ((child, inside) for child in children(node))
     return {name: sorted(each, key=lambda s: (s.line, s.node.col_offset)) for name, each in found.items()}
 
 

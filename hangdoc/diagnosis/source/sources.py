@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import children, dotted, last_name, walk
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText, Unavailable
 
@@ -177,7 +177,7 @@ class Sources:
             seen: set[tuple[str, int]] = set()
             for file in self._by_file:
                 for _, tree in self.trees(file):
-                    for node in ast.walk(tree):
+                    for node in walk(tree):
                         if isinstance(node, _DEFINED) and (file, node.lineno) not in seen:
                             seen.add((file, node.lineno))
                             self._definitions.setdefault(node.name, []).append(_Definition(file, tree, node))
@@ -231,7 +231,7 @@ def _is_too_large(tree: ast.AST) -> bool:
         if nodes > _MOST_NODES or branches[function] > _MOST_BRANCHES:
             return True
         inside = id(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
-        waiting += [(each, inside) for each in ast.iter_child_nodes(node)]
+        waiting += [(each, inside) for each in children(node)]
     return False
 
 
@@ -245,7 +245,7 @@ def _is_too_deep(tree: ast.AST) -> bool:
         node, depth = found.pop()
         if depth > _DEEPEST_EXPRESSION:
             return True
-        found += [(each, depth + 1 if isinstance(each, ast.expr) else 0) for each in ast.iter_child_nodes(node)]
+        found += [(each, depth + 1 if isinstance(each, ast.expr) else 0) for each in children(node)]
     return False
 
 
@@ -254,7 +254,7 @@ def _is_too_deep(tree: ast.AST) -> bool:
 def _handlers(text: SourceText) -> frozenset[str]:
     """The functions that the text registers as handlers of signals, exits and the like."""
     tree = _parse(text)
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
+    calls = (node for node in walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
     registering = (call for call in calls if dotted(call.func) in names("registers_handler"))
     return frozenset(dotted(given).rsplit(".", 1)[-1] for call in registering for given in call.args)
 
@@ -272,7 +272,7 @@ def _calls(text: SourceText) -> tuple[tuple[ast.Call, ast.AST], ...]:
         inside = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
         # A decorator runs where the function is made.
         outer = set(map(id, getattr(node, "decorator_list", ())))
-        waiting += [(each, function if id(each) in outer else inside) for each in ast.iter_child_nodes(node)]
+        waiting += [(each, function if id(each) in outer else inside) for each in children(node)]
     return tuple(sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset)))
 
 
@@ -282,7 +282,7 @@ def _methods(text: SourceText) -> dict[str, set[int]]:
     getter and a setter, the first."""
     found: dict[str, set[int]] = {}
     tree = _parse(text)
-    owners = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)) if tree is not None else ()
+    owners = (node for node in walk(tree) if isinstance(node, ast.ClassDef)) if tree is not None else ()
     for owner in owners:
         methods = (node for node in owner.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
         lines = {node.name: node.lineno for node in reversed([*methods])}

@@ -28,6 +28,7 @@ from hangdoc.sidecar.meeting.pieces import (
     Pieces,
     identity,
 )
+from hangdoc.sidecar.meeting.recorded_tests import Folded, without_tests
 
 LARGEST_DIGEST = 48 << 10
 """Bytes, compressed; a larger one is sent without what says least."""
@@ -38,7 +39,7 @@ _MOST_TROUBLED = 1024
 _MOST_TIMES = 64
 """Calls of a group whose times are in the digest. Judgement."""
 _MOST_MODULES = 200
-"""Of a host, whose digests go along, the first ones: 32 bytes each."""
+"""Of a host, the first ones: 32 bytes each, and more where their texts are sent."""
 _MOST_GROUPS = 8
 """Groups of which."""
 
@@ -64,18 +65,23 @@ class Digested:
 
 
 def digested(job: JobSnapshot) -> Digested:
-    """The digest of what a host shows. One of more than ``LARGEST_DIGEST`` is made again, without idle threads."""
+    """The digest of what a host shows. One of more than ``LARGEST_DIGEST`` is made again, without idle threads and with
+    no text of whole modules, and then without what the ranks recorded of their tests."""
     found = _digested(job)
     if len(found.written()) > LARGEST_DIGEST:
-        found = _digested(_without_idle_threads(job))
+        bare = tuple(module.bare() for module in job.modules)
+        job = replace(_without_idle_threads(job), modules=bare)
+        found = _digested(job)
+    if found.digest.recorded and len(found.written()) > LARGEST_DIGEST:
+        found = _digested(without_tests(job))
     return found
 
 
 def _digested(job: JobSnapshot) -> Digested:
-    folding = _Folding()
+    folding, tests = _Folding(), Folded()
     launcher = folding.fold(job.launcher)
     shown = [rank for rank in job.ranks if not _is_only_expected(rank)]
-    ranks = [folding.rank(rank, index) for index, rank in enumerate(shown)]
+    ranks = [folding.rank(tests.rank(rank, index), index) for index, rank in enumerate(shown)]
     expected = []
     for first, count in _alike(job.ranks):
         expected.append((len(ranks), first.rank, count))
@@ -86,7 +92,7 @@ def _digested(job: JobSnapshot) -> Digested:
         ranks=tuple(ranks),
         hosts=hosts,
         launcher=launcher,
-        modules=tuple(module.bare() for module in job.modules[:_MOST_MODULES]),
+        modules=job.modules[:_MOST_MODULES],
         unavailable=(*job.unavailable, *notes),
     )
     digest = Digest(
@@ -97,6 +103,8 @@ def _digested(job: JobSnapshot) -> Digested:
         histories=tuple(folding.histories),
         expected=tuple(expected),
         issued=tuple(_times(job)),
+        tests=tests.tests,
+        recorded=tuple(tests.ranks),
     )
     return Digested(digest, folding.known)
 

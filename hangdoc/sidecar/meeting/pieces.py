@@ -14,9 +14,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hangdoc.model.branches import BranchCounts
 from hangdoc.model.journal import Call, PointToPoint
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.sidecar.meeting.recorded_tests import Recorded
 
 EVERY = 64
 """Calls of a group between two cuts. Judgement: a hash of 32 letters for about 64 calls."""
@@ -89,6 +91,9 @@ class Digest:
     """(index of a rank, the first rank like it, how many follow each other)."""
     issued: tuple[tuple[str, int, int, int], ...] = ()
     """(group, number of the call, when the first and the last rank issued it, in Unix ns), to compare clocks by."""
+    tests: tuple[BranchCounts, ...] = ()
+    """That ranks of the host have recorded, without counts."""
+    recorded: tuple[Recorded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

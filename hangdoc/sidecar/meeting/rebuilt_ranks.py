@@ -11,6 +11,7 @@ from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.sidecar.meeting.pieces import REFERENCE, SAME, Digest, History, Members, Part
+from hangdoc.sidecar.meeting.recorded_tests import with_tests
 from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 
 _MOST_ENTRIES = 200_000
@@ -107,6 +108,7 @@ class RebuiltRanks:
         job = moved(digest.job, guest.behind)
         histories = {history.rank: history for history in digest.histories}
         ranks = []
+        recorded = {each.rank: each for each in digest.recorded}
         expected = {index: range(first, first + count) for index, first, count in digest.expected}
         for index, rank in enumerate(job.ranks):
             unseen = rank.process is None and rank.exit is None and rank.journal is None
@@ -120,7 +122,8 @@ class RebuiltRanks:
                 journal, why = self._journal(rank.rank, journal, guest, histories.get(index), stacks)
             if why:
                 notes.append(Unavailable("journal", why, rank=rank.rank))
-            ranks.append(_with_stacks(rank, journal, stacks))
+            whole = with_tests(rank, recorded[index], digest.tests, journal) if index in recorded else rank
+            ranks.append(_with_stacks(whole, journal, stacks))
         if job.launcher is not None:
             _restore(job.launcher, stacks)
         ranks.sort(key=lambda rank: rank.rank)

@@ -143,7 +143,7 @@ def read_digest(data: bytes, host: str, room: Allowance) -> Digest:
     in one ``Unfolding``, which changes it. Raises ``BadSnapshot``."""
     digest = value_from_bytes(Digest, data, origin=f"the digest of {host}", allowance=room)
     _refuse_dangling(digest, host)
-    return replace(digest, job=masked(digest.job))
+    return replace(digest, job=masked(digest.job), tests=masked(digest.tests))
 
 
 # Its branches are comprehensions over what a digest may get wrong.

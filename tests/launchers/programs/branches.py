@@ -248,6 +248,54 @@ def hot():
     return work(400_000)
 
 
+def hot_and_restarted():
+    """What comes too often is woken by somebody else."""
+    start()
+    work = new_work()
+    found = [work(200_000)]
+    monitoring.restart_events()
+    found.append(work(200_000))
+    return found
+
+
+def rare(rows):
+    total = 0
+    for row in rows:
+        if row > 5 and row < 9:
+            total += row.real
+        if row < 0:
+            total = abs(row)
+        elif row is None:
+            total = min(row, 1)
+    return total
+
+
+def hot_then_rare():
+    start()
+    first = sum(rare(range(20)) for _ in range(20_000))
+    return first, rare([-7])
+
+
+def walk(tree):
+    return sum(walk(each) for each in tree) if tree else 1
+
+
+class Visitor:
+    def visit(self, tree):
+        return sum(map(self.visit, tree)) if tree else 1
+
+
+def interleaved():
+    def numbers(count):
+        while count:
+            count -= 1
+            yield count
+
+    start()
+    tree = [[[], []], [[], [[], []]]]
+    return walk(tree), Visitor().visit(tree), list(numbers(3)), decide(1, [])
+
+
 def too_many():
     """More code than is recorded: what is called later is left alone."""
     start()
@@ -400,6 +448,85 @@ def compiled():
         scripted(torch.ones(2), 3).sum().item(),
         traced_step(torch.ones(3)).sum().item(),
     ]
+
+
+CELL = """
+def stopped(rows):
+    for row in rows:
+        if row > 1:
+            break
+    return row
+print([row for row in range(3) if row], stopped([1, 2, 3]))
+"""
+
+
+def cells():
+    """As a notebook's kernel runs them."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    start()
+    shell = InteractiveShell.instance()
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        done = [shell.run_cell(cell, store_history=True).success for cell in (CELL, "stopped([2])", "1 / 0", CELL)]
+    return done, output.getvalue().count("[1, 2] 2"), "ZeroDivisionError" in output.getvalue()
+
+
+TESTS = """
+import pytest
+
+def clamp(value):
+    if value < 0:
+        return 0
+    return value if value < 9 else 9
+
+@pytest.mark.parametrize("value", [-1, 3, 12])
+def test_clamp(value):
+    assert 0 <= clamp(value) < 9, value
+
+def test_raises():
+    with pytest.raises(ZeroDivisionError):
+        clamp(1) / clamp(-1)
+"""
+
+
+def tested():
+    """pytest rewrites assertions, and runs tests in this process."""
+    import tempfile
+
+    import pytest
+
+    class Outcomes:
+        def __init__(self):
+            self.found = []
+
+        def pytest_runtest_logreport(self, report):
+            if report.when == "call":
+                self.found.append([report.nodeid.partition("::")[2], report.outcome])
+
+    start()
+    outcomes = Outcomes()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output:
+        path = os.path.join(folder, "test_clamped.py")
+        with open(path, "w") as file:
+            file.write(TESTS)
+        status = pytest.main(["-q", "-p", "no:cacheprovider", path], plugins=[outcomes])
+    return int(status), outcomes.found, "assert 9 < 9" in output.getvalue()
+
+
+def debugged():
+    """debugpy stops at a breakpoint in a loop that is recorded, as an editor has it do."""
+    import debugpy
+
+    sys.path.insert(0, os.path.dirname(__file__))
+    from debugger import Editor
+
+    editor = Editor(debugpy.listen(("127.0.0.1", 0)))
+    first = decide.__code__.co_firstlineno
+    editor.attach(__file__, first + 5)
+    debugpy.wait_for_client()
+    start()
+    found = [decide(value, []) for value in (0, 1, 2, 3)]
+    return found, [line - first for line in editor.stops()]
 
 
 def scripted_step(x, count: int):

@@ -170,7 +170,7 @@ def test_another_test_of_that_line_is_not_the_condition(recorded: JobSnapshot) -
         ranks.append(replace(rank, process=replace(rank.process, branches=branches)))
     found = diagnose(replace(recorded, ranks=tuple(ranks)))
     assert found.branches is not None
-    assert [row.decides for row in found.branches.rows] == [False] * 4
+    assert [row.decides for row in found.branches.rows] == [False] * 3
 
 
 def test_no_more_than_thirty_rows_around_the_first_difference(recorded: JobSnapshot) -> None:
@@ -186,7 +186,7 @@ def test_no_more_than_thirty_rows_around_the_first_difference(recorded: JobSnaps
     assert table is not None
     assert (len(table.rows), table.earlier) == (30, 31)
     assert [row.differs for row in table.rows[:11]] == [False] * 10 + [True]
-    assert table.later == 22
+    assert table.later == 23
 
 
 class Seen(HTMLParser):

@@ -16,8 +16,8 @@ SENTENCES = frozenset(
 """Attributes that hold words for people."""
 PARSING = frozenset({"startswith", "endswith", "find", "index", "split", "rsplit", "partition", "rpartition", "count"})
 SEARCHING = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
-SOURCES = frozenset({"sources.py", "syntax.py"})
-"""Where ``text`` is the source of a function, not a sentence."""
+SOURCES = frozenset({"items.py", "sources.py", "syntax.py"})
+"""Where ``text`` is source, not a sentence."""
 
 
 def decisions(tree: ast.AST) -> list[ast.AST]:

@@ -1,4 +1,4 @@
-"""Is what is called a method of an object's attribute, or may it be a plain function of that name?"""
+"""Can what is called be that function: a method of an object's attribute, a bare name?"""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from hangdoc.model.asked import can_be_method
         ("def get(source): ...", "self.get", True),
         ("def get(self, key): ...", "self.handlers.get", True),
         ("@staticmethod\ndef get(key): ...", "self.handlers.get", True),
+        ("def any(self, vote): ...", "any", False),
+        ("@classmethod\ndef any(cls, vote): ...", "any", False),
+        ("def any(self, vote): ...", "world.any", True),
+        ("def any(votes): ...", "any", True),
     ],
 )
 def test_a_method_of_an_attribute(function: str, called: str, can: bool) -> None:

@@ -372,10 +372,14 @@ def test_modules_are_named_by_file_and_none_of_them_is_asked(
     assert details._modules() == []
 
 
-def test_what_is_recorded_is_what_the_watch_says(probe: types.ModuleType) -> None:
+@pytest.mark.parametrize(("version", "more"), [((3, 12), ()), ((3, 13), ("branches",))])
+def test_what_is_recorded_is_what_the_watch_says(
+    probe: types.ModuleType, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], more: tuple[str, ...]
+) -> None:
     from hangdoc.sidecar.options import RECORDABLE, RECORDED, recorded
 
-    assert tuple(what for what in RECORDABLE if probe.records({}, what)) == RECORDED
-    settings = {"record": list(recorded("collectives,lines"))}
+    monkeypatch.setattr(sys, "version_info", version)
+    assert tuple(what for what in RECORDABLE if probe.records({}, what)) == (*RECORDED, *more)
+    assert recorded(None) is None
+    settings = {"record": recorded("collectives,lines")}
     assert [what for what in RECORDABLE if probe.records(settings, what)] == ["collectives", "lines"]
-    assert "branches" not in RECORDED, "not before a quiet machine has shown what it costs"

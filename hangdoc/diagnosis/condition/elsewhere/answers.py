@@ -26,7 +26,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.settings import shortened
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.asked import asked_by, can_be_method, is_constant
 from hangdoc.model.message import Condition
 
@@ -75,7 +75,7 @@ def answers_of(sources: Sources, file: str, here: ast.AST, asking: list[ast.expr
 def _given_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
     """What the line gives to a library that calls it for an answer: `due` of `Events.STARTED(event_filter=due)`, and of
     `filter(due, steps)`."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Call):
             continue
         yield from (w.value for w in node.keywords if w.arg in names("filters_events") and w.value.lineno == line)
@@ -105,8 +105,8 @@ def answers_of_method(sources: Sources, file: str, owner: ast.ClassDef, method: 
     """
     found: dict[Condition, None] = {}
     for function in (each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == method):
-        given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
-        held = [part for value in given for part in ast.walk(value) if isinstance(part, ast.Name)]
+        given = [node.value for node in walk(function) if isinstance(node, ast.Return) and node.value is not None]
+        held = [part for value in given for part in walk(value) if isinstance(part, ast.Name)]
         tests = [test for name in held for test in _own_test(file, function, name)]
         found |= dict.fromkeys(tests or _answers_by(sources, file, function, _DEEPEST))
     return list(found)
@@ -122,7 +122,7 @@ def _by_run(
 
 
 def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp) and node.lineno == line:
             yield node.test
         elif isinstance(node, ast.keyword) and node.arg in names("tells_to_communicate") and node.lineno == line:
@@ -146,7 +146,7 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
 
 def _keys_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
     """`kind` of `self.handlers[kind](x)`, and of `self.handlers[kind].run(x)`, by which it is looked up what runs."""
-    for node in ast.walk(value) if value is not None else ():
+    for node in walk(value) if value is not None else ():
         if isinstance(node, ast.Call) and node.lineno == line:
             table = node.func.value if isinstance(node.func, ast.Attribute) else node.func
             yield from [table.slice] if isinstance(table, ast.Subscript) else []
@@ -155,9 +155,9 @@ def _keys_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
 def tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
     """The tests of `ready() and sync()` and of `[sync(x) for x in xs if x.ready()]`, which have no statement of their
     own."""
-    nodes = list(ast.walk(value)) if value is not None else []
+    nodes = list(walk(value)) if value is not None else []
     tests = [t for node in nodes for t in (getattr(node, "test", None), *getattr(node, "ifs", ())) if t is not None]
-    within = {part for test in tests for part in ast.walk(test)}
+    within = {part for test in tests for part in walk(test)}
     for node in nodes:
         if node in within:
             continue
@@ -198,7 +198,7 @@ def _object_called(sources: Sources, file: str, here: ast.AST, value: ast.expr, 
 
 def _called(value: ast.expr, name: str) -> Iterator[ast.expr]:
     """What the calls of that name in the expression call."""
-    return (each.func for each in ast.walk(value) if isinstance(each, ast.Call) and last_name(each.func) == name)
+    return (each.func for each in walk(value) if isinstance(each, ast.Call) and last_name(each.func) == name)
 
 
 def _asks_alone(test: ast.expr) -> bool:
@@ -259,7 +259,7 @@ def _what_lists_hold(sources: Sources, file: str, tree: ast.AST, line: int) -> l
 
 def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
     """The statements that change which items the name holds, or their order: `found.append(x)`, `order.reverse()`."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
             continue
         called = node.value.func
@@ -271,7 +271,7 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
     """The tests by which the function answers; what it returns of another's where it has none."""
     tests: list[Condition] = []
     handed_on: list[Condition] = []
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Return) or enclosing_function(function, node.lineno) is not function:
             continue
         tests += _tests_around(file, function, [node], ("if", "return"))
@@ -297,7 +297,7 @@ def _is_truth(function: ast.AST, value: ast.expr) -> bool:
     answers by what was decided elsewhere."""
     if not isinstance(value, ast.Attribute):
         return False
-    given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    given = [node.value for node in walk(function) if isinstance(node, ast.Return)]
     return is_rank_name(value.attr) or any(
         isinstance(each, ast.Constant) and each.value in (True, False) for each in given
     )
@@ -331,4 +331,4 @@ def _tests_something(value: ast.expr) -> bool:
     """True for an expression with a test in it; of a container, if the test says which items it has."""
     if isinstance(value, _COMPREHENSIONS):
         return any(each.ifs for each in value.generators)
-    return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in ast.walk(value))
+    return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in walk(value))

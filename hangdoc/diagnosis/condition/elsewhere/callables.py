@@ -11,8 +11,8 @@ import ast
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name
-from hangdoc.model.asked import answers_to
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
+from hangdoc.model.asked import answers_to, can_be_method
 
 Runs = tuple[str, ast.FunctionDef | ast.Lambda]
 """(file, what runs)."""
@@ -34,7 +34,7 @@ def run_by(sources: Sources, file: str, here: ast.AST, value: ast.expr, deep: in
     if not isinstance(value, ast.Name | ast.Attribute):
         return None
     function = the_one(sources, here, last_name(value), called=True)
-    if function is not None:
+    if function is not None and can_be_method(function[1], value):
         return function
     by = _set_in(sources, file, here, value)
     return run_by(sources, file, *by, deep - 1) if by is not None else None
@@ -53,7 +53,7 @@ def the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tupl
 def set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
     """Statement → what it sets the name to; None for one of several values, and for what a loop or a sum sets."""
     found: dict[ast.AST, ast.expr | None] = {}
-    for node in ast.walk(here):
+    for node in walk(here):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name | ast.Attribute) and dotted(target) == name for target in targets):
             whole = isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr)
@@ -95,7 +95,7 @@ def _made_within(sources: Sources, here: ast.AST, maker: ast.expr) -> Runs | Non
         return None
     file, function = found
     own = {each.name: each for each in function.body if isinstance(each, ast.FunctionDef)}
-    given = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+    given = [each.value for each in walk(function) if isinstance(each, ast.Return)]
     made = [own.get(each.id) if isinstance(each, ast.Name) else each for each in given]
     runs = [each for each in made if isinstance(each, ast.FunctionDef | ast.Lambda)]
     return (file, runs[0]) if len(runs) == 1 else None

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import Guard, guards, quiet_guard
 from hangdoc.diagnosis.source.queries import contexts_around
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, names_in, text_of, walk
 from hangdoc.model.process import Frame, Stack
 
 
@@ -83,14 +83,14 @@ def _flag(
 def _given_at(here: ast.AST, line: int) -> Iterator[ast.keyword]:
     """The flags that the call at the line is given, itself or in what an argument of it was made with; and those of the
     contexts around it."""
-    calls = [node for node in ast.walk(here) if isinstance(node, ast.Call) and holds(node, line)]
+    calls = [node for node in walk(here) if isinstance(node, ast.Call) and holds(node, line)]
     for call in calls:
         yield from _flags_of(call)
         for given in (*call.args, *(word.value for word in call.keywords)):
             made = list(set_to(here, given.id).values()) if isinstance(given, ast.Name) else []
             if len(made) == 1 and isinstance(made[0], ast.Call):
                 yield from _flags_of(made[0])
-    for node in ast.walk(here):
+    for node in walk(here):
         if isinstance(node, ast.With | ast.AsyncWith) and any(holds(each, line) for each in node.body):
             for made_by in (item.context_expr for item in node.items):
                 if isinstance(made_by, ast.Call) and last_name(made_by.func) in names("quiet_round"):
@@ -105,7 +105,7 @@ def _flags_of(call: ast.Call) -> Iterator[ast.keyword]:
 
 def _set_in(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.expr]]:
     """Each statement that turns the synchronisation of gradients on or off by a value."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and last_name(node.targets[0]) in names("quiet_round"):
             value: ast.expr | None = node.value if isinstance(node.targets[0], ast.Attribute) else None
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.value.args:

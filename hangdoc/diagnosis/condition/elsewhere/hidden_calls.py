@@ -11,7 +11,7 @@ from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.model.message import Condition
 
 _DEEPEST = 3
@@ -70,7 +70,7 @@ def conditions_of_running_alone(sources: Sources) -> list[Condition]:
     models = _wrapped_models(sources)
     found: dict[Condition, None] = {}
     for file, tree in sources.user_trees() if models else ():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
             given = any(last_name(each) in models for each in call.args)
             own = given and any(True for _ in sources.user_functions(last_name(call.func)))
             if own or last_name(call.func) in models:
@@ -85,7 +85,7 @@ def _wrapped_models(sources: Sources) -> set[str]:
     """The last names of what is set to a call that wraps a model, or that is given one so wrapped."""
     made: dict[str, list[ast.Call]] = {}
     for _, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
                 made.setdefault(last_name(node.targets[0]), []).append(node.value)
     found = {name for name, calls in made.items() if any(last_name(c.func) in names("wraps_model") for c in calls)}
@@ -103,8 +103,8 @@ def _is_setting(function: ast.AST, guard: Guard) -> bool:
     remainder, a setting of the job, or what trainers make alike."""
     if any(map(is_rank_name, guard.names)):
         return False
-    tests = [getattr(n, "test", n) for n in ast.walk(function) if getattr(n, "lineno", 0) == guard.line]
-    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for test in tests for n in ast.walk(test)):
+    tests = [getattr(n, "test", n) for n in walk(function) if getattr(n, "lineno", 0) == guard.line]
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for test in tests for n in walk(test)):
         return True
     settings = [name for name in guard.names if pattern("job_setting").search(name)]
     rest = guard.condition
@@ -121,7 +121,7 @@ def _prepared(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.Fun
     """The same of what is prepared for one of these: `P2POp(dist.isend, block, 1)`."""
     for each in _calls(sources, set(names("prepares_message"))) if wanted else ():
         given = [k.value for k in each[2].keywords if k.arg == "op"] or each[2].args[:1]
-        if {last_name(node) for op in given for node in ast.walk(op)} & wanted:
+        if {last_name(node) for op in given for node in walk(op)} & wanted:
             yield each
 
 
@@ -129,9 +129,9 @@ def _calls(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.Functi
     """(file, function, call) of each call of those names in the user's functions."""
     seen: set[tuple[str, int, int]] = set()
     for file, tree in sources.user_trees():
-        functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+        functions = (n for n in walk(tree) if isinstance(n, ast.FunctionDef))
         for function in functions:
-            for node in ast.walk(function):
+            for node in walk(function):
                 if isinstance(node, ast.Call) and last_name(node.func) in wanted:
                     place = (file, node.lineno, node.col_offset)
                     if place not in seen:

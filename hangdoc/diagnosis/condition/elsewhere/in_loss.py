@@ -54,7 +54,8 @@ def _losses_at(at: Place, line: int) -> Iterator[ast.expr]:
 
 
 def _asked_of(hook: str) -> ast.expr:
-    return ast.Call(ast.Name(hook), [], [])
+    """`program.compute_loss()`: a trainer asks a method."""
+    return ast.Call(ast.Attribute(ast.Name("program"), hook), [], [])
 
 
 def _chooses_parts(sources: Sources, condition: Condition) -> bool:

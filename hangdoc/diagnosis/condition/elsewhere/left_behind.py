@@ -29,7 +29,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -167,8 +167,8 @@ def _statements(sources: Sources) -> dict[str, list[_Statement]]:
     found: dict[str, list[_Statement]] = {}
     seen: set[tuple[str, int, str]] = set()
     for file, tree in sources.user_trees():
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-        for node in (each for each in ast.walk(tree) if isinstance(each, ast.stmt)):
+        classes = [node for node in walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in (each for each in walk(tree) if isinstance(each, ast.stmt)):
             for target, adds in _touched(node):
                 name = last_name(target)
                 if not name or (file, node.lineno, name) in seen:
@@ -300,7 +300,7 @@ def _changed_by(statement: ast.stmt) -> Iterator[str]:
     for target in [*targets, *([statement.target] if isinstance(statement, ast.AugAssign) else [])]:
         yield last_name(target.value if isinstance(target, ast.Subscript) else target)
     changing = {*names("changes_content"), *names("takes_items")}
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
             yield last_name(node.func.value)
 
@@ -311,7 +311,7 @@ def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool
     tree = sources.function(file, line)
     sets: set[str] = set()
     jumps = False
-    for node in ast.walk(enclosing_function(tree, line)) if tree is not None else ():
+    for node in walk(enclosing_function(tree, line)) if tree is not None else ():
         for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
             if not isinstance(block, list) or not any(holds(each, line) and not has_blocks(each) for each in block):
                 continue

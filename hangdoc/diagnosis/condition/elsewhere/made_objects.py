@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -67,7 +67,7 @@ def _class_around(sources: Sources, frame: Frame) -> str:
     for file, method in sources.user_definitions(frame.function):
         if file != frame.file or not holds(method, frame.line):
             continue
-        owners = (n for _, t in sources.trees(file) for n in ast.walk(t) if isinstance(n, ast.ClassDef))
+        owners = (n for _, t in sources.trees(file) for n in walk(t) if isinstance(n, ast.ClassDef))
         return next((owner.name for owner in owners if any(each.lineno == method.lineno for each in owner.body)), "")
     return ""
 
@@ -77,7 +77,7 @@ def class_chosen_for(sources: Sources, method: str) -> Condition | None:
     where another class has one, too: `if max(lengths) > LONG` of `kind = Truncated if max(lengths) > LONG else Plain`.
     """
     trees = [tree for _, tree in sources.user_trees()]
-    owners = {n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and _has(n, method)}
+    owners = {n.name for tree in trees for n in walk(tree) if isinstance(n, ast.ClassDef) and _has(n, method)}
     makers = [made for name in sorted(owners) for made in _makers(sources, name)] if len(owners) == 2 else []
     found = {Condition(g.condition, where.file, g.line) for where, around in makers for g in around[-1:]}
     return next(iter(found)) if len(found) == 1 else None
@@ -112,7 +112,7 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
     of that name itself."""
     seen: set[tuple[str, int]] = set()
     for file, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if not isinstance(node, ast.Call) or last_name(node.func) != name:
                 continue
             if (file, node.lineno) in seen:
@@ -139,7 +139,7 @@ def _choices(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, 
     seen: set[tuple[str, int]] = set()
     for file, tree in sources.user_trees():
         only_named = set(_only_named(tree))
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if not isinstance(node, ast.Name) or node.id != name or node in only_named or (file, node.lineno) in seen:
                 continue
             seen.add((file, node.lineno))
@@ -148,13 +148,13 @@ def _choices(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, 
 
 
 def _is_base(sources: Sources, name: str) -> bool:
-    owners = (n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+    owners = (n for _, tree in sources.user_trees() for n in walk(tree) if isinstance(n, ast.ClassDef))
     return any(last_name(base) == name for owner in owners for base in owner.bases)
 
 
 def _only_named(tree: ast.AST) -> Iterator[ast.AST]:
     """The names in a tree that hand nothing on: in annotations, bases and tests, and before a dot."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.ClassDef):
             parts = [*node.bases]
@@ -171,4 +171,4 @@ def _only_named(tree: ast.AST) -> Iterator[ast.AST]:
         elif isinstance(node, ast.Call) and last_name(node.func) in names("names_a_class"):
             parts = [*node.args]
         for part in parts:
-            yield from ast.walk(part) if part is not None else ()
+            yield from walk(part) if part is not None else ()

@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import with_at
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
 from hangdoc.model.asked import caught_by
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
@@ -122,7 +122,7 @@ def raised_on_the_way(sources: Sources, tried: BranchPoint, stack: Stack) -> lis
     end = next((i for i, f in enumerate(stack) if (f.file, plain(f.function)) == (tried.file, tried.function)), -1)
     tree = sources.function(tried.file, tried.guard.line) if end > 0 and is_library(stack[end]) else None
     found: dict[Condition, None] = {}
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.Try) and node.lineno == tried.guard.line:
             way = (stack[end], *reversed([frame for frame in stack[:end] if not is_library(frame)]))
             for handler in node.handlers:
@@ -193,7 +193,7 @@ def _raised_in_try(sources: Sources, file: str, line: int) -> list[_Raised]:
 def _try_of(sources: Sources, file: str, line: int) -> tuple[ast.Try, ast.ExceptHandler] | None:
     """(the `try`, its handler) of the handler at that line."""
     tree = sources.function(file, line)
-    tries = (n for n in ast.walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
+    tries = (n for n in walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
     return next(((node, h) for node in tries for h in node.handlers if h.lineno == line), None)
 
 
@@ -201,7 +201,7 @@ def classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str]:
     """The names of the classes that it catches, with those that the program derives from them; 'BaseException' for an
     `except` of all."""
     names = caught_by(handler) or {"BaseException"}
-    classes = [n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    classes = [n for _, tree in sources.user_trees() for n in walk(tree) if isinstance(n, ast.ClassDef)]
     return names | {each.name for each in classes if names & set(map(last_name, each.bases))}
 
 
@@ -230,7 +230,7 @@ def error_of(node: ast.Raise) -> str:
 def _raised_anywhere(sources: Sources, handler: ast.ExceptHandler) -> Iterator[_Raised]:
     classes = _classes_caught(sources, handler) or set()
     for file, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Raise) and (raised := _raised_at(file, tree, node)) and raised.error in classes:
                 yield raised
 
@@ -258,7 +258,7 @@ class _Search:
         self, file: str, tree: ast.AST, nodes: Iterable[ast.AST], lines: tuple[int, int], deep: int = _DEEPEST
     ) -> Iterator[_Raised]:
         """What these lines of the nodes raise, and what they call."""
-        for node in (each for top in nodes for each in ast.walk(top)):
+        for node in (each for top in nodes for each in walk(top)):
             line = getattr(node, "lineno", 0)
             if not lines[0] <= line <= lines[1]:
                 continue

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, target_text, text_of
+from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, target_text, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -41,12 +41,12 @@ def unordered_at(sources: Sources, file: str, line: int) -> Answer | None:
     at = place_of(sources, file, line)
     if at is None:
         return None
-    loops = [n for n in ast.walk(at.function) if isinstance(n, _LOOPS) and holds(n, line)]
+    loops = [n for n in walk(at.function) if isinstance(n, _LOOPS) and holds(n, line)]
     own = next((loop for loop in loops if loop.lineno == line), None)
     if own is not None:
         found = _kind(sources, at, own.iter, _DEEPEST)
         return Answer("", (found[1],), how=f"{found[0]} made by", subject=_shown(own)) if found is not None else None
-    tested = [n.test for n in ast.walk(at.function) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line]
+    tested = [n.test for n in walk(at.function) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line]
     for loop in reversed(loops):
         if not any(_comes_from(loop, test) for test in tested):
             continue
@@ -74,8 +74,8 @@ def item_of_unordered(sources: Sources, stack: Stack) -> ItemOfUnordered | None:
         at = place_of(sources, frame.file, frame.line)
         if at is None:
             return None
-        for loop in (n for n in ast.walk(at.function) if isinstance(n, _LOOPS) and holds(n, frame.line)):
-            calls = (n for n in ast.walk(loop) if isinstance(n, ast.Call) and holds(n, frame.line))
+        for loop in (n for n in walk(at.function) if isinstance(n, _LOOPS) and holds(n, frame.line)):
+            calls = (n for n in walk(loop) if isinstance(n, ast.Call) and holds(n, frame.line))
             if loop.lineno == frame.line or not any(_comes_from(loop, call) for call in calls):
                 continue
             found = unordered_at(sources, frame.file, loop.lineno)
@@ -102,7 +102,7 @@ def _unwrapped(items: ast.expr) -> ast.expr:
 def _comes_from(loop: ast.For | ast.AsyncFor, test: ast.expr) -> bool:
     """True if the test asks for an item of the loop, or for what was made of one in its body."""
     items = set(names_in(loop.target))
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Assign) and items & set(names_in(node.value)):
             items |= {name for target in node.targets for name in names_in(target)}
     return bool(items & {name.partition(".")[0] for name in names_in(test)})

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of, walk
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -36,7 +36,7 @@ def items_held(sources: Sources, loop: BranchPoint) -> list[Condition]:
     """The conditions that decide how many items the containers hold which a `for` goes over, or counts; [] for a loop
     over anything else, and where there are none or too many."""
     tree = sources.function(loop.file, loop.guard.line) if not loop.of_library else None
-    at = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
+    at = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
     return items_of(sources, loop.file, tree, at[0]) if tree is not None and len(at) == 1 else []
 
 
@@ -65,7 +65,7 @@ def items_counted(sources: Sources, file: str, line: int) -> list[Answer]:
         return []
     here = enclosing_function(tree, line)
     test = test.operand if isinstance(test, ast.UnaryOp) else test
-    asked = [n.args[0] for n in ast.walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len" and n.args]
+    asked = [n.args[0] for n in walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len" and n.args]
     asked += [test] if isinstance(test, ast.Name | ast.Attribute) else []
     own = {Condition(guard.condition, file, guard.line) for guard in guards(tree, line)}
     found = {text_of(each): [c for c in items_of_value(sources, file, here, each) if c not in own] for each in asked}
@@ -125,7 +125,7 @@ class _Search:
 
     def _of_returned(self, file: str, function: _Function, steps: int) -> Iterator[Condition]:
         """Of what the function returns; of a generator, of what it yields."""
-        own = [n for n in ast.walk(function) if isinstance(n, ast.Return | ast.YieldFrom | ast.Expr)]
+        own = [n for n in walk(function) if isinstance(n, ast.Return | ast.YieldFrom | ast.Expr)]
         for node in own:
             if enclosing_function(function, node.lineno) is not function:
                 continue
@@ -141,7 +141,7 @@ class _Search:
 
         Examples: `for k in range(0, len(rows), 8): ⏎ yield rows[k : k + 8]`; `while self.heap: ⏎ yield pop(self.heap)`.
         """
-        loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While) and holds(n, node.lineno)]
+        loops = [n for n in walk(function) if isinstance(n, ast.For | ast.While) and holds(n, node.lineno)]
         inner = max(loops, key=lambda each: each.lineno, default=None)
         if isinstance(inner, ast.For):
             yield from self.of_value(file, function, inner.iter, steps)
@@ -180,7 +180,7 @@ class _Search:
         found = [
             node
             for _, tree in self.sources.trees(file)
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if isinstance(node, ast.ClassDef) and node.lineno < line <= (node.end_lineno or 0)
         ]
         return max(found, key=lambda node: node.lineno, default=None)
@@ -209,15 +209,15 @@ class _Search:
         return {
             (file, node.lineno): node
             for file, tree in self.sources.user_trees()
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef) and any(_sets(each, f"self.{name}") for each in ast.walk(node))
+            for node in walk(tree)
+            if isinstance(node, ast.ClassDef) and any(_sets(each, f"self.{name}") for each in walk(node))
         }
 
     def _of_changes(self, file: str, tree: ast.AST, here: ast.AST, name: str, steps: int) -> Iterator[Condition]:
         """What sets the container, and the conditions under which its items come and go."""
-        values = [value for node in ast.walk(tree) if (value := _sets(node, name)) is not None]
+        values = [value for node in walk(tree) if (value := _sets(node, name)) is not None]
         by_key = any(isinstance(v, ast.Call) and last_name(v.func) in names("makes_keys") for v in values)
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.stmt) and _changes(node, name, by_key=by_key):
                 yield from self._around(file, tree, node, name)
             elif (value := _sets(node, name)) is not None:
@@ -261,7 +261,7 @@ def _put_in(node: ast.stmt | ast.YieldFrom) -> Iterator[ast.AST]:
     """What the statement puts in."""
     value = getattr(node, "value", None)
     for each in value.args if isinstance(value, ast.Call) else [value] if value is not None else []:
-        yield from ast.walk(each)
+        yield from walk(each)
 
 
 def _parts(test: ast.expr) -> bool:
@@ -296,7 +296,7 @@ def _changes(node: ast.stmt, name: str, *, by_key: bool) -> bool:
         return True
     if not isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
         return False
-    parts = list(ast.walk(node))
+    parts = list(walk(node))
     if by_key and any(isinstance(each, ast.Subscript) and _is(each.value, name) for each in parts):
         return True
     return any(isinstance(each, ast.Call) and _fills(each, name) for each in parts)

@@ -24,7 +24,7 @@ from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 
 _MOST_PLACES = 16
@@ -61,12 +61,12 @@ def makes_items_alike(
     if found is None:
         return None
     _, where, function = found
-    yields = [n for n in ast.walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
+    yields = [n for n in walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
     around = guards(function, yields[0].lineno) if yields else []
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and holds(n, yields[0].lineno)] if yields else []
+    loops = [n for n in walk(function) if isinstance(n, ast.For) and holds(n, yields[0].lineno)] if yields else []
     if len(yields) != 1 or isinstance(yields[0], ast.YieldFrom) or not loops or len(loops) != len(around):
         return None
-    if any(isinstance(n, _LEAVES) for n in ast.walk(function)):
+    if any(isinstance(n, _LEAVES) for n in walk(function)):
         return None
     at = place_of(sources, where, function.lineno)
     at = replace(at, function=function) if at is not None else None
@@ -98,10 +98,10 @@ def _is_written(sources: Sources, at: Place | None, value: ast.expr) -> bool:
 def _is_written_out(sources: Sources, name: str) -> bool:
     """True if the program gives an attribute of that name, and a parameter, one constant at most, and nothing else."""
     values: set[str] = set()
-    for node in (each for _, tree in sources.user_trees() for each in ast.walk(tree)):
+    for node in (each for _, tree in sources.user_trees() for each in walk(tree)):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
-            if any(last_name(part) == name for each in targets if each is not None for part in ast.walk(each)):
+            if any(last_name(part) == name for each in targets if each is not None for part in walk(each)):
                 value = getattr(node, "value", None) if not isinstance(node, ast.AugAssign) else node
                 values |= {ast.dump(value) if isinstance(value, ast.Constant) else ""} if value is not None else set()
         elif isinstance(node, ast.keyword) and node.arg == name:
@@ -128,7 +128,7 @@ def _maker(
     """(what is asked for items, its file, the function that makes them) of the `for` at that line; None where that is a
     library's iterator, or unknown."""
     tree = sources.function(file, line)
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line] if tree is not None else []
+    loops = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == line] if tree is not None else []
     if tree is None or not loops:
         return None
     source = without_wrappers(loops[0].iter)
@@ -178,7 +178,7 @@ def conditions_of_items(file: str, function: ast.FunctionDef) -> list[Condition]
     whether a batch is full; in its loops, if there are any."""
     found = [each for each in _guards_deciding(function) if not any(map(is_rank_name, each.names))]
     found = [each for each in found if not is_full(function, each)]
-    inside = [each for each in found if any(holds(n, each.line) for n in ast.walk(function) if isinstance(n, LOOPS))]
+    inside = [each for each in found if any(holds(n, each.line) for n in walk(function) if isinstance(n, LOOPS))]
     return [Condition(each.condition, file, each.line) for each in inside or found]
 
 
@@ -190,22 +190,20 @@ def _deciding(file: str, function: ast.FunctionDef) -> list[Condition]:
     """
     found = _guards_deciding(function)
     either = {
-        n.lineno
-        for n in ast.walk(function)
-        if isinstance(n, ast.If) and _makes_items(n.body) and _makes_items(n.orelse)
+        n.lineno for n in walk(function) if isinstance(n, ast.If) and _makes_items(n.body) and _makes_items(n.orelse)
     }
-    lines = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
+    lines = [n.lineno for n in walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
     loops = {g for line in lines for g in guards(function, line) if g.kind == "loop"} if either else set()
     kept = [guard for guard in found if guard.line not in either]
     return [Condition(g.condition, file, g.line) for g in sorted({*kept, *loops}, key=lambda g: g.line)]
 
 
 def _makes_items(statements: list[ast.stmt]) -> bool:
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for each in statements for n in ast.walk(each))
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for each in statements for n in walk(each))
 
 
 def _guards_deciding(function: ast.FunctionDef) -> list[Guard]:
-    lines = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Yield | ast.Break | ast.Return | ast.Raise)]
+    lines = [n.lineno for n in walk(function) if isinstance(n, ast.Yield | ast.Break | ast.Return | ast.Raise)]
     lines = [line for line in lines if enclosing_function(function, line) is function][:_MOST_PLACES]
     found = {g for line in lines for g in guards(function, line) if g.kind in (*CONDITIONS, "return")}
     return sorted(found, key=lambda g: g.line)

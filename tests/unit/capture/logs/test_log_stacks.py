@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pasted_stacks import ALL_REDUCE, BARRIER, LOADER, MAIN, QUEUE, as_json, faulthandler, lines, py_spy, stacks, step
 
@@ -385,6 +385,7 @@ _PIECES = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(_PIECES) | st.text(max_size=8), max_size=40).map("".join))
+@example("\r#0  0x0 in f ()")
 def test_no_text_breaks_the_reader(text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
     for stack in stacks_in(lines(data)):

@@ -45,6 +45,24 @@ def test_a_value_that_is_returned() -> None:
     assert told(program, 2) == {"due": [(5, "return step % self.every == 0")]}
 
 
+def test_a_bare_name_is_no_method() -> None:
+    program = """
+    def fit(callbacks, state):
+        if callbacks.vetoes(state):
+            return
+    class Callbacks:
+        def vetoes(self, state):
+            answers = [each.veto(state) for each in self.members]
+            return any(answers)
+    class World:
+        def any(self, flag):
+            if self.alone:
+                return flag
+            return vote(flag)
+    """
+    assert told(program, 2) == {"vetoes": [(7, "return any(answers)")]}
+
+
 def test_a_property_a_variable_and_a_function_that_asks_another() -> None:
     program = """
     def fit(self):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.diagnosis.execution.alignment import Column, Step, align, first_difference
+from hangdoc.diagnosis.execution.alignment import Column, Step, align
 
 STEPS = st.lists(st.builds(Step, st.sampled_from("abcd"), st.sampled_from("TF")), max_size=14)
 
@@ -59,25 +59,10 @@ def test_it_costs_what_the_cheapest_does_and_more_only_where_rounds_stay_whole(
     mine: list[Step], theirs: list[Step]
 ) -> None:
     found = cost(mine, theirs, align(mine, theirs))
-    begin = next((n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), 0)
-    rest = mine[begin:], theirs[begin:]
-    if any(len({step.place for step in side}) < len(side) for side in rest):
+    if any(len({step.place for step in side}) < len(side) for side in (mine, theirs)):
         assert found >= cheapest(mine, theirs)
     else:
         assert found == cheapest(mine, theirs)
-
-
-@given(STEPS, STEPS)
-def test_the_first_difference_comes_after_all_that_both_begin_with(mine: list[Step], theirs: list[Step]) -> None:
-    columns = align(mine, theirs)
-    at = first_difference(mine, theirs, columns)
-    if mine == theirs:
-        assert at is None
-        return
-    assert at is not None
-    assert columns[:at] == tuple(Column(n, n) for n in range(at))
-    assert mine[:at] == theirs[:at]
-    assert mine[at : at + 1] != theirs[at : at + 1]
 
 
 @given(STEPS, STEPS)
@@ -119,6 +104,8 @@ def test_a_round_too_many_stays_one_round(inner: list[Step], some: int, more: in
         # A test of one rank alone (`if rank == 0` has more under it) shifts nothing.
         ("rT sF lT iF lF", "rF lT iF lF", [("rT", "rF"), ("sF", ""), ("lT", "lT"), ("iF", "iF"), ("lF", "lF")]),
         ("", "aT", [("", "aT")]),
+        # Left half way, a loop has no end: what comes after it belongs together all the same.
+        ("lT lT xF", "lT lT lF xT", [("lT", "lT"), ("lT", "lT"), ("", "lF"), ("xF", "xT")]),
     ],
 )
 def test_examples(mine: str, theirs: str, expected: list[tuple[str, str]]) -> None:
@@ -130,5 +117,5 @@ def test_long_sides_take_a_bounded_time(places: int) -> None:
     chance = random.Random(places)
     mine, theirs = ([Step(chance.randrange(places), chance.choice("TF")) for _ in range(5000)] for _ in range(2))
     begun = time.process_time()
-    assert len(align(mine, theirs)) <= 260
+    assert len(align(mine, theirs)) <= 2400
     assert time.process_time() - begun < 20

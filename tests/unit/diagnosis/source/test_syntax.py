@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.diagnosis.source.syntax import text_of
+from hangdoc.diagnosis.source import syntax
+from hangdoc.diagnosis.source.syntax import children, text_of, walk
 
 PLAIN = st.sampled_from(["a", "b.c", "d(e)", "f[0]", "len(g) > 1", "(not h) == i", "j(not k)", "(l, not m)"])
 WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), max_size=6)
@@ -53,3 +55,11 @@ def test_what_is_read_means_the_same(written: str) -> None:
 )
 def test_a_condition_reads_as_people_write_it(written: str) -> None:
     assert text_of(ast.parse(written, mode="eval").body) == written
+
+
+def test_a_walk_is_that_of_the_standard_library_the_second_time_as_well() -> None:
+    tree = ast.parse(Path(syntax.__file__).read_text())
+    for _ in range(2):
+        assert list(walk(tree)) == list(ast.walk(tree))
+        assert all([*children(node)] == [*ast.iter_child_nodes(node)] for node in ast.walk(tree))
+    assert ast.dump(tree) == ast.dump(ast.parse(Path(syntax.__file__).read_text()))

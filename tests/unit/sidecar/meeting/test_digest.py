@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,17 +17,21 @@ from simulator import break_program, run, snapshot, write_program
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.errors import BadSnapshot
+from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Taken
 from hangdoc.model.codec import Allowance, load_snapshot, value_from_bytes
 from hangdoc.model.document import diagnosis_document
 from hangdoc.model.encode import value_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.merge import merge
+from hangdoc.model.process import Process
 from hangdoc.model.same_job import Part as HostPart
 from hangdoc.model.same_job import fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.sidecar.meeting import digest as digest_module
 from hangdoc.sidecar.meeting.digest import LARGEST_DIGEST, Digested, digested
 from hangdoc.sidecar.meeting.pieces import Digest, Part, Piece, Pieces, identity, in_order
 from hangdoc.sidecar.meeting.rebuilt_ranks import RebuiltRanks, Speaker
+from hangdoc.sidecar.meeting.recorded_tests import LARGEST
 from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
@@ -71,8 +76,8 @@ class Meeting:
 
 
 def plain(rank: RankSnapshot) -> RankSnapshot:
-    """The rank as it is but for what a digest may change: the times of calls, numbers of threads, places of stacks, and
-    the arguments of old calls."""
+    """The rank as it is but for what a digest may change: the times of calls and of tests between these, numbers of
+    threads, places of stacks, and the arguments of old calls."""
     folding = digested(JobSnapshot(1.0, "watch", ranks=(rank,)))
     shown = folding.digest.job.ranks[0]
     if shown.journal is None or rank.journal is None:
@@ -99,7 +104,11 @@ def plain(rank: RankSnapshot) -> RankSnapshot:
     )
     # A reference to a stack depends on the order of the table, so the stacks themselves are compared.
     journal: Any = replace(shown.journal, groups=groups, store_waits=waits, stacks=tuple(told))
-    return replace(with_whole_stacks(rank, shown), journal=journal)
+    whole = with_whole_stacks(rank, shown)
+    if whole.process is not None:
+        taken = tuple(Taken(branch, value, after) for after, branch, value in between_calls(rank))
+        whole = replace(whole, process=replace(whole.process, taken=taken))
+    return replace(whole, journal=journal)
 
 
 def without_arguments(entry: Call | PointToPoint) -> Call | PointToPoint:
@@ -218,6 +227,96 @@ def test_a_digest_that_is_too_large_is_reduced() -> None:
     assert len(digested(crowded).written()) < LARGEST_DIGEST
     found = Meeting(host(0, 3, 8, 200), [crowded]).hosts()[1]
     assert [len(rank.process.looks[1].threads) for rank in found.ranks if rank.process is not None] == [2] * 8
+
+
+def busy_with_tests(rank: RankSnapshot, *, at_random: bool) -> RankSnapshot:
+    """With as many tests as a snapshot holds, between its calls."""
+    if rank.process is None or rank.journal is None:
+        return rank
+    rng = random.Random(rank.rank)
+    branches = tuple(
+        BranchCounts(
+            "/home/me/project/train.py",
+            f"step_{number % 20}",
+            10 + number,
+            *(4, 10 + number, 30, "TF"),
+            (rng.randrange(5000), rng.randrange(5000)) if at_random else (number, 400),
+            "".join(rng.choice("TF") for _ in range(16)) if at_random else "F" * 16,
+            whole=number % 3 == 0,
+            cut=number % 3 == 1,
+        )
+        for number in range(MOST_BRANCHES)
+    )
+    issued = [call.created_ns for call in rank.journal.calls[-50:]]
+    taken = tuple(
+        Taken(
+            rng.randrange(MOST_BRANCHES) if at_random else number % MOST_BRANCHES,
+            rng.choice("TF"),
+            issued[number * len(issued) // MOST_TAKEN] + 10 + number,
+        )
+        for number in range(MOST_TAKEN)
+    )
+    return replace(rank, process=replace(rank.process, branches=branches, taken=taken))
+
+
+def between_calls(rank: RankSnapshot) -> list[tuple[int, int, str]]:
+    """(calls and messages issued before, test, value)."""
+    entries = [*rank.journal.calls, *rank.journal.point_to_points] if rank.journal is not None else []
+    issued = sorted(entry.created_ns for entry in entries)
+    taken = rank.process.taken if rank.process is not None else ()
+    return [(bisect.bisect_left(issued, each.at_ns), each.branch, each.value) for each in taken]
+
+
+@pytest.mark.parametrize("at_random", [False, True])
+def test_recorded_tests_take_few_kilobytes_a_rank_and_stay_between_their_calls(at_random: bool) -> None:
+    jobs = [host(number, 2, 8, 300) for number in range(2)]
+    first, second = (
+        replace(job, ranks=tuple(busy_with_tests(rank, at_random=at_random) for rank in job.ranks)) for job in jobs
+    )
+    made = digested(second)
+    assert len(made.digest.recorded) == 8
+    assert max(len(value_to_bytes(each)) for each in made.digest.recorded) <= LARGEST
+    assert len(made.written()) - len(digested(jobs[1]).written()) < 8 * LARGEST
+    assert len(made.written()) <= LARGEST_DIGEST
+    found = {rank.rank: rank for rank in Meeting(first, [ahead(second, 420)]).hosts()[1].ranks}
+    for before in filter(lambda rank: rank.process is not None, second.ranks):
+        after = found[before.rank]
+        assert after.process is not None
+        assert before.process is not None
+        assert after.process.branches == before.process.branches
+        assert between_calls(after) == between_calls(before)
+
+
+def test_a_digest_without_room_for_recorded_tests_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = host(1, 2, 8, 300)
+    busy = replace(job, ranks=tuple(busy_with_tests(rank, at_random=True) for rank in job.ranks))
+    without = len(digested(job).written())
+    monkeypatch.setattr(digest_module, "LARGEST_DIGEST", without + 2000)
+    made = digested(busy)
+    assert made.digest.recorded == ()
+    assert len(made.written()) <= without + 2000
+    assert [note.what for note in made.digest.job.unavailable if note not in job.unavailable] == ["branches"]
+
+
+def test_recorded_tests_that_do_not_fit_are_left_out() -> None:
+    job = host(1, 2, 1, 30)
+    busy = replace(job, ranks=tuple(busy_with_tests(rank, at_random=False) for rank in job.ranks))
+    made = digested(busy)
+    (told,) = made.digest.recorded
+    for wrong in (
+        *(replace(told, tests=(9999, *told.tests[1:])), replace(told, counts=()), replace(told, kept="w")),
+        *(replace(told, rank=77), replace(told, stretches=((-5, 10**9),)), replace(told, taken=(-1, 10**9))),
+    ):
+        data = value_to_bytes(replace(made.digest, recorded=(wrong,)))
+        unfolding = Unfolding(digested(host(0, 2, 1, 30)), Allowance(1 << 32))
+        unfolding.add("m", data, Speaker("b", {1}))
+        unfolding.compare()
+        unfolding.take("m", made.pieces(made.known))
+        (rank,) = (each for each in unfolding.snapshots()["m"].ranks if each.process)
+        assert rank.process is not None
+        assert len(rank.process.branches) in (0, MOST_BRANCHES)
+        assert len(rank.process.taken) <= MOST_TAKEN
+        assert diagnose(JobSnapshot(1.0, "watch", ranks=(rank,)))
 
 
 def test_ranks_that_do_the_same_share_it() -> None:
@@ -470,7 +569,12 @@ def ahead(job: JobSnapshot, seconds: int) -> JobSnapshot:
         calls = tuple(replace(call, created_ns=call.created_ns + seconds * 10**9) for call in journal.calls)
         return replace(journal, calls=calls)
 
-    ranks = tuple(replace(rank, journal=of(rank.journal)) for rank in job.ranks)
+    def tests(process: Process | None) -> Process | None:
+        taken = process.taken if process is not None else ()
+        later = tuple(replace(each, at_ns=each.at_ns + seconds * 10**9) for each in taken)
+        return replace(process, taken=later) if process is not None else None
+
+    ranks = tuple(replace(rank, journal=of(rank.journal), process=tests(rank.process)) for rank in job.ranks)
     return replace(job, taken=job.taken + seconds, ranks=ranks)
 
 

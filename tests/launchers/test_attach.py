@@ -23,7 +23,7 @@ from hangdoc.diagnosis import diagnose
 from hangdoc.model import codec
 from hangdoc.model.snapshot import JobSnapshot
 
-PROGRAM = Path(__file__).parent / "programs" / "attached.py"
+PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 BARRIER, ALL_REDUCE = 28, 29
 START_SECONDS = 250.0
 

@@ -1,0 +1,276 @@
+"""The decision at which two ranks parted, as their recorded decisions and calls show it.
+
+Both are laid side by side. The first call that one made and the other went past is where they parted; of the decisions
+that this call depends on, by the code around it, the last that came out otherwise on the other rank is the reason.
+
+Example: after all_reduce #12, rank 0 decided `if loss < best` True, `if verbose` True, and is in the barrier under the
+first; rank 1 decided False, False, and is in all_reduce #13 → `if loss < best`, and not `if verbose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hangdoc.diagnosis.execution.alignment import Column, align
+from hangdoc.diagnosis.execution.decisions import Key, condition_key
+from hangdoc.diagnosis.execution.tested import ROUND
+from hangdoc.diagnosis.execution.traces import Act, Trace, together, trace
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression, jumps_further_in, way_out_guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.marks import shown
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+_MOST_TRIED = 8
+"""Ranks of a side that are looked at; chosen by hand."""
+_WITHIN_A_STATEMENT = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two ranks' acts beside each other, since ``start``: the last collective before that both joined, None: the start
+    of the program."""
+
+    start: Act | None
+    sides: tuple[Sequence[Act], Sequence[Act]]
+    columns: tuple[Column, ...]
+
+    def act(self, side: int, column: int) -> Act | None:
+        """What a side has in a column."""
+        at = self.columns[column][side]
+        return None if at is None else self.sides[side][at]
+
+    def is_alike(self, column: int) -> bool:
+        """True if both did the same there."""
+        mine, theirs = self.act(0, column), self.act(1, column)
+        return mine is not None and theirs is not None and mine.step == theirs.step
+
+    def decided(self, begin: int = 0) -> Iterator[int]:
+        """The columns of decisions, from ``begin`` on."""
+        for number in range(begin, len(self.columns)):
+            if any(act is not None and act.decided for act in (self.act(0, number), self.act(1, number))):
+                yield number
+
+    def call_before(self, column: int) -> int:
+        """The column of the last call before that both made; -1: none since the start."""
+        found = (n for n in range(column - 1, -1, -1) if self.is_alike(n) and getattr(self.act(0, n), "call", None))
+        return next(found, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """``side`` (0 or 1) came to a call under ``guard``, the other one decided otherwise.
+
+    ``frame``: the line under the guard, in the function that is number ``level`` of the user's on the way to the call.
+    """
+
+    guard: Guard
+    frame: Frame
+    level: int
+    side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parting(Seen):
+    """They did so in that ``column``."""
+
+    column: int
+    call: int
+    """The column of the call."""
+
+
+class Executions:
+    """What the ranks' main threads did, as far as it was recorded; each is read when it is first asked for."""
+
+    def __init__(self, sources: Sources, ranks: Mapping[int, RankSnapshot]) -> None:
+        self.sources = sources
+        self._ranks = ranks
+        self._traces: dict[int, Trace | None] = {}
+        self._pairs: dict[tuple[int, int], Pair | None] = {}
+
+    @classmethod
+    def of(cls, job: JobSnapshot, ranks: Mapping[int, RankSnapshot]) -> Executions:
+        """Those of a job."""
+        recorded = {rank: each for rank, each in ranks.items() if each.process is not None and each.process.branches}
+        # What a rank tested may lie in modules that no stack shows.
+        whole = map(shown, job.modules) if recorded else ()
+        return cls(Sources((*job.sources, *whole)), recorded)
+
+    def pair(self, mine: int, theirs: int) -> Pair | None:
+        """Two ranks beside each other; None where what was recorded of them has no common beginning."""
+        if (mine, theirs) not in self._pairs:
+            self._pairs[mine, theirs] = self._paired(self._trace(mine), self._trace(theirs))
+        return self._pairs[mine, theirs]
+
+    def parting(self, culprits: Sequence[int], others: Sequence[int]) -> Parting | None:
+        """Where the culprits (side 0) parted from the others; None where that was not recorded, or where some rank
+        decided as those of the other side."""
+        for first in sorted(culprits)[:1]:
+            for other in self.alike(first, others):
+                pair = self.pair(first, other)
+                found = parting(self.sources, pair) if pair is not None else None
+                if pair is not None and found is not None:
+                    return found if self._agree(pair, found, first, culprits, others) else None
+        return None
+
+    def once(self, stacks: tuple[Stack, Stack], culprits: Sequence[int], others: Sequence[int]) -> Seen | None:
+        """The one condition that kept the culprits (side 0) from the call of side 1, or led them alone to their own, by
+        counts that are whole: each of them decided so once and otherwise else, and no other rank ever has, as often as
+        it was asked.
+
+        Example: `if bad:` in front of the others' all_reduce, True once on rank 2 and False 14 times, on all others
+        False 15 times → that `if`, and side 1. Their order may not reach back so far.
+        """
+        traces = [[self._trace(rank) for rank in ranks] for ranks in (culprits, others)]
+        found: dict[Key, Seen] = {}
+        for side, stack in enumerate(stacks):
+            for key, asked in _depends(self.sources, stack):
+                guard = asked.guard
+                if guard.kind == "loop" and not side:
+                    continue  # they were in more rounds of it, or in as many
+                known = [[(each.counts.get(key, {}) if each is not None else {}) for each in some] for some in traces]
+                led = {str(guard.taken), ROUND} if guard.kind == "loop" else {str(guard.taken)}
+                mine, theirs = ([_split(counts, led) for counts in some] for some in known)
+                if side:
+                    mine, theirs = ([both[::-1] for both in some] for some in (mine, theirs))
+                once = all(odd == 1 and usual for odd, usual in mine)
+                # Who has asked more often may only be further on.
+                often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
+                if mine and theirs and often and once and not any(odd for odd, _ in theirs):
+                    found[key] = Seen(guard, asked.frame, asked.level, side)
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def alike(self, rank: int, others: Iterable[int]) -> list[int]:
+        """Those of the others that were recorded, first those that came by most of the places that the rank did and by
+        fewest others: they have the same part to play."""
+        traces = {each: found for each in (rank, *sorted(others)) if (found := self._trace(each)) is not None}
+        places = {each: {act.step.place for act in found.acts} for each, found in traces.items()}
+        mine = places.pop(rank, set())
+        apart = {each: len(mine ^ theirs) for each, theirs in places.items()}
+        return sorted(apart, key=lambda each: apart[each])[:_MOST_TRIED]
+
+    def _agree(self, pair: Pair, found: Parting, first: int, culprits: Sequence[int], others: Sequence[int]) -> bool:
+        """True if no other culprit decided there as the others did, and none of the others as the first culprit."""
+        own = pair.columns[found.column][0]
+        sides = [pair.act(side, found.column) for side in (0, 1)]
+        values = [act.step.value if act is not None else "" for act in sides]
+        for side, ranks in enumerate((sorted(set(culprits) - {first}), sorted(others))):
+            for rank in ranks[:_MOST_TRIED]:
+                beside = self.pair(first, rank)
+                if beside is None or own is None or pair.start != beside.start:
+                    continue
+                column = next((n for n, each in enumerate(beside.columns) if each[0] == own), None)
+                act = beside.act(1, column) if column is not None else None
+                if act is not None and act.step.value != values[side]:
+                    return False
+        return True
+
+    def _trace(self, rank: int) -> Trace | None:
+        if rank not in self._traces:
+            self._traces[rank] = trace(self.sources, self._ranks[rank]) if rank in self._ranks else None
+        return self._traces[rank]
+
+    def _paired(self, mine: Trace | None, theirs: Trace | None) -> Pair | None:
+        if mine is None or theirs is None:
+            return None
+        cut = mine.cut | theirs.cut
+        mine, theirs = mine.without(cut), theirs.without(cut)
+        stacks = [act.stack for side in (mine, theirs) for act in side.acts[-1:] if act.stack]
+        asked = [each for stack in stacks for each in _depends(self.sources, stack)]
+        loops = sorted((each for each in asked if each[1].guard.kind == "loop"), key=lambda each: each[1].level)
+        begun = together(mine, theirs, list(dict.fromkeys(key for key, _ in loops)))
+        if begun is None:
+            return None
+        start, *sides = begun
+        columns = align(*([act.step for act in side] for side in sides))
+        return Pair(start, (sides[0], sides[1]), columns)
+
+
+def parting(sources: Sources, pair: Pair) -> Parting | None:
+    """Where the two parted; None where no decision that was recorded explains it."""
+    found: list[Parting] = []
+    for side, call, since in _alone(pair):
+        act = pair.act(side, call)
+        depends = dict(_depends(sources, act.stack)) if act is not None else {}
+        for column in range(call - 1, since, -1):
+            mine, theirs = pair.act(side, column), pair.act(1 - side, column)
+            if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
+                continue
+            asked = depends.get(mine.decided.key)
+            if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND):
+                if _is_a_part(pair, column):
+                    continue
+                found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
+                break
+    return max(found, key=lambda each: each.column, default=None)
+
+
+def _is_a_part(pair: Pair, column: int) -> bool:
+    """True if the two decide that in the same two ways again and again: each has its part to play."""
+    steps = [act.step for act in (pair.act(0, column), pair.act(1, column)) if act is not None]
+    acts = ((pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns)))
+    return sum(a is not None and b is not None and [a.step, b.step] == steps for a, b in acts) > 1
+
+
+def _alone(pair: Pair) -> list[tuple[int, int, int]]:
+    """(side, column, column of the last call before that both made) of the first call of each side that the other one
+    went past; both of one stretch between calls that both made."""
+    found: dict[int, tuple[int, int, int]] = {}
+    last = [max((n for n, column in enumerate(pair.columns) if column[s] is not None), default=-1) for s in (0, 1)]
+    both = since = -1
+    for number in range(len(pair.columns)):
+        acts = [pair.act(side, number) for side in (0, 1)]
+        both = number if None not in acts else both
+        if all(act is None or act.decided is not None for act in acts):
+            continue
+        if acts[0] is not None and acts[1] is not None and acts[0].step == acts[1].step:
+            if found:
+                break
+            since = number
+            continue
+        for side, act in enumerate(acts):
+            # Who has done nothing else since has not come that far yet.
+            if act is not None and side not in found and last[1 - side] > both:
+                found[side] = side, number, since
+    return list(found.values())
+
+
+def _split(counts: Mapping[str, int], led: Collection[str]) -> tuple[int, int]:
+    """How often it came out as one of ``led``, and otherwise."""
+    here = sum(count for value, count in counts.items() if value in led)
+    return here, sum(counts.values()) - here
+
+
+class _Asked(NamedTuple):
+    guard: Guard
+    frame: Frame
+    level: int
+
+
+def _depends(sources: Sources, stack: Stack) -> Iterator[tuple[Key, _Asked]]:
+    """The conditions and loops that decide whether the call with that stack is made: around its lines, before them in
+    their functions, and those that lead out of the loops around them."""
+    called: set[str] = set()
+    frames: list[tuple[Frame, frozenset[str]]] = []
+    for frame in stack:
+        if not is_library(frame) or sources.function(frame.file, frame.line) is not None:
+            frames.append((frame, frozenset(called)))
+            called.clear()
+        called.add(plain(frame.function))
+    for level, (frame, names) in enumerate(reversed(frames)):
+        tree = sources.function(frame.file, frame.line)
+        if tree is None:
+            continue
+        if plain(frame.function) in _WITHIN_A_STATEMENT:
+            found = guards_in_expression(tree, frame.line, names)
+        else:
+            found = guards(tree, frame.line, names, iterating=True)
+            loops = [each for each in found if each.kind == "loop"]
+            inner = loops[-1].span if loops else None
+            out = [guard for loop in loops for guard in way_out_guards(tree, loop.line)]
+            found = [*out, *jumps_further_in(tree, frame.line, inner), *found]
+        yield from ((condition_key(frame.file, g.line, g.condition), _Asked(g, frame, level)) for g in found)

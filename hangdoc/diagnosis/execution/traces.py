@@ -1,0 +1,152 @@
+"""What a rank's main thread did, in order: its decisions, its calls, and where it is now.
+
+Example: `for batch in loader` another round, all_reduce at train.py:61, `if loss > limit` True, now at save.py:12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from hangdoc.diagnosis.execution.alignment import Step
+from hangdoc.diagnosis.execution.decisions import Decision, Key, decisions, part_of, whole_counts
+from hangdoc.diagnosis.execution.tested import ROUND
+from hangdoc.diagnosis.frames.stacks import Path, path_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.branches import MOST_TAKEN, BranchCounts
+from hangdoc.model.journal import Call, Journal, PointToPoint
+from hangdoc.model.process import Process, Stack
+from hangdoc.model.snapshot import RankSnapshot
+
+LONGEST = 1200
+"""Acts of a side that are compared; chosen by hand: a snapshot holds up to a thousand decisions."""
+
+
+class Act(NamedTuple):
+    """One step of a rank. ``decided`` with its last jump, ``test``; or ``call`` with its ``stack``; or, with a stack
+    alone, where it is now."""
+
+    step: Step
+    at_ns: int
+    decided: Decision | None = None
+    test: BranchCounts | None = None
+    call: Call | PointToPoint | None = None
+    stack: Stack = ()
+    shared: Hashable = None
+    """Of a collective: the same on ranks that joined it from the same lines."""
+
+    @property
+    def begins(self) -> bool:
+        """True for what begins a round of a loop."""
+        return self.step.value == ROUND
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """``since_ns``: nothing is missing from then on; 0: from the start of the program. ``rounds``: how often each loop
+    has gone on; ``counts``: how often each decision came out in each way, of those of which all is known; ``cut``: the
+    decisions that the probe has given up on, of which some may be missing."""
+
+    acts: tuple[Act, ...]
+    since_ns: int
+    rounds: Mapping[Key, int]
+    counts: Mapping[Key, Mapping[str, int]]
+    cut: frozenset[Key] = frozenset()
+
+    def without(self, keys: Set[Key]) -> Trace:
+        """Without these decisions."""
+        if not keys:
+            return self
+        kept = (act for act in self.acts if act.decided is None or act.decided.key not in keys)
+        return replace(self, acts=tuple(kept))
+
+
+def trace(sources: Sources, rank: RankSnapshot) -> Trace | None:
+    """What the rank did, as far as it was recorded; None where no branches were."""
+    process, journal = rank.process, rank.journal
+    if process is None or not process.branches:
+        return None
+    taken = [each for each in process.taken if 0 <= each.branch < len(process.branches)]
+    tests = [process.branches[each.branch] for each in taken]
+    decided = decisions(sources, zip(tests, (each.value for each in taken), strict=True))
+    acts = [Act(Step(each.key, each.value), taken[each.number].at_ns, each, tests[each.number]) for each in decided]
+    acts += _calls(journal, process) if journal is not None else ()
+    acts.sort(key=lambda act: act.at_ns)
+    main = process.last.main.frames if process.last is not None and process.last.main is not None else ()
+    before = next((act for act in reversed(acts) if act.call is not None), None)
+    if (here := path_of(main)) and (before is None or path_of(before.stack) != here):
+        acts.append(Act(Step(("now", here), ""), acts[-1].at_ns if acts else 0, stack=main))
+    rounds: dict[Key, int] = {}
+    cut: set[Key] = set()
+    for branch in filter(lambda each: each.is_sound, process.branches):
+        part = part_of(sources, branch)
+        if part is not None:
+            key = (branch.file, part.head.line, part.head.text)
+            cut.update((key,) if branch.cut else ())
+            if part.leaf is None:
+                rounds[key] = rounds.get(key, 0) + branch.counts[branch.values.index("T")]
+    return Trace(tuple(acts), _since(process, journal), rounds, whole_counts(sources, process.branches), frozenset(cut))
+
+
+def _since(process: Process, journal: Journal | None) -> int:
+    calls = [at for place in range(len(journal.calls))[-2:] if (at := journal.call_issued_ns(place))] if journal else []
+    if not process.taken or len(process.taken) == sum(sum(each.counts) for each in process.branches):
+        return 0 if journal is None or not journal.forgotten else min(calls, default=0)
+    # Those since the last call but one are all there, unless there were too many.
+    kept = calls if len(process.taken) < MOST_TAKEN else []
+    return min([process.taken[0].at_ns, *kept])
+
+
+def _calls(journal: Journal, process: Process) -> Iterator[Act]:
+    """The main thread's, with their times."""
+    members = {group.name: group.members for group in journal.groups}
+    main = process.last.main.python_id if process.last is not None and process.last.main is not None else None
+    for place, call in enumerate(journal.calls):
+        at, stack = journal.call_issued_ns(place), journal.stack(call.stack)
+        if at and _is_of(call, main):
+            lines = path_of(stack)
+            shared = (call.group, members.get(call.group), call.sequence, call.op, lines)
+            yield Act(_step(call, lines), at, call=call, stack=stack, shared=shared)
+    for place, message in enumerate(journal.point_to_points):
+        at, stack = journal.message_issued_ns(place), journal.stack(message.stack)
+        if at and _is_of(message, main):
+            yield Act(_step(message, path_of(stack)), at, call=message, stack=stack)
+
+
+def _is_of(call: Call | PointToPoint, thread: int | None) -> bool:
+    return not thread or call.thread_id in (0, thread)
+
+
+def _step(call: Call | PointToPoint, lines: Path) -> Step:
+    return Step(("call", lines), call.op)
+
+
+def together(
+    mine: Trace, theirs: Trace, loops: Sequence[Key] = ()
+) -> tuple[Act | None, Sequence[Act], Sequence[Act]] | None:
+    """(where both begin, what each did since), from the earliest act that both have in common and behind which there is
+    not too much: the start of the program (None); a round of one of ``loops``, the outermost of these first; a
+    collective that both joined from the same lines. None where they have none."""
+    if not mine.since_ns and not theirs.since_ns and max(len(mine.acts), len(theirs.acts)) <= LONGEST:
+        return None, mine.acts, theirs.acts
+    sides = (mine, theirs)
+    rounds: list[dict[Hashable, int]]
+    rounds = [{(key, number): at for key in loops for number, at in _rounds(side, key)} for side in sides]
+    calls = [{act.shared: at for at, act in _known(side) if act.shared is not None} for side in sides]
+    for known, others in (rounds, calls):
+        begun = [(at, others[key]) for key, at in known.items() if key in others]
+        short = [(a, b) for a, b in begun if max(len(mine.acts) - a, len(theirs.acts) - b) <= LONGEST]
+        for a, b in (*short[:1], *begun[-1:]):
+            return mine.acts[a], mine.acts[a:][:LONGEST], theirs.acts[b:][:LONGEST]
+    return None
+
+
+def _rounds(side: Trace, key: Key) -> Iterator[tuple[int, int]]:
+    """(which round of the loop since the start of the program, its place among the acts), the first known one first."""
+    begun = [at for at, act in _known(side) if act.decided is not None and act.decided.key == key and act.begins]
+    yield from enumerate(begun, side.rounds.get(key, 0) - len(begun))
+
+
+def _known(side: Trace) -> Iterator[tuple[int, Act]]:
+    return ((at, act) for at, act in enumerate(side.acts) if act.at_ns >= side.since_ns)

@@ -1,0 +1,72 @@
+"""Who is unlike the others: ranks at another place, in other code.
+
+N runs of one program of which most are right (Mirgorodskiy, Maruyama and Miller, SC 2006): the outlier is the suspect.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.hypotheses.suspects import Suspects, classes
+from hangdoc.model.process import Stack
+
+_MOST_RANKS = 64
+"""Of which each is compared with all others."""
+
+
+def by_unlikeness(suspects: Suspects) -> None:
+    """Stacks, kinds of waits, other threads, lines that have run."""
+    activities = suspects.case.activities
+    ways = {rank: _way(each.stack) for rank, each in activities.items()}
+    suspects.add_classes(classes(ways), "another stack")
+    suspects.add_classes(classes({rank: each.kind for rank, each in activities.items()}), "another wait")
+    suspects.add_classes(classes(_side_threads(suspects)), "other threads")
+    if len(suspects.ranks) <= _MOST_RANKS:
+        _progress(suspects, ways)
+        _lines(suspects)
+
+
+def _way(stack: Stack) -> tuple[tuple[str, str, int], ...]:
+    """The user's frames, the outermost first."""
+    return tuple((frame.file, frame.function, frame.line) for frame in reversed(user_stack(stack)))
+
+
+def _side_threads(suspects: Suspects) -> dict[int, frozenset[tuple[tuple[str, str, int], ...]]]:
+    looks = {r: each.process.last for r, each in suspects.case.ranks.items() if each.process is not None}
+    return {
+        rank: frozenset(_way(thread.frames) for thread in look.threads if thread is not look.main)
+        for rank, look in looks.items()
+        if look is not None
+    }
+
+
+def _progress(suspects: Suspects, ways: dict[int, tuple[tuple[str, str, int], ...]]) -> None:
+    for rank, mine in ways.items():
+        found = {_further(mine, theirs) for other, theirs in ways.items() if other != rank}
+        if found == {1}:
+            suspects.add((rank,), "further on than all")
+        if found == {-1}:
+            suspects.add((rank,), "behind all")
+
+
+def _further(mine: tuple[tuple[str, str, int], ...], theirs: tuple[tuple[str, str, int], ...]) -> int:
+    """1 if my line in the last function that both are in comes after theirs, -1 before, 0 if that can't be told."""
+    for one, other in zip(mine, theirs, strict=False):
+        if one[:2] != other[:2]:
+            return 0
+        if one[2] != other[2]:
+            return 1 if one[2] > other[2] else -1
+    return 0
+
+
+def _lines(suspects: Suspects) -> None:
+    ran, seen = suspects.case.ran, tuple(sorted(suspects.case.seen))
+    if not ran or len(ran.known(seen)) < len(seen):
+        return
+    for ranks in suspects.every():
+        mine, others = tuple(r for r in ranks if r in seen), tuple(r for r in seen if r not in ranks)
+        if mine and others and any(ran.ran_alone(mine, others)):
+            suspects.add(ranks, "ran lines alone")
+        if mine and others and any(ran.ran_alone(others, mine)):
+            suspects.add(ranks, "lacks lines that all others ran")
+    for rank in ran.ran_what_no_other_has(seen):
+        suspects.add((rank,), "ran what no other has")

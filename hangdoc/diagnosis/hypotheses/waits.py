@@ -1,0 +1,76 @@
+"""Who holds the others up, by the wait-for graph of the ranks.
+
+Knots and roots of a wait-for graph as of Chandy, Misra and Haas (1983). A rank of a circle frees the others if it
+alone would go on; who waits for a rank of the circle without being in it is only held up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hangdoc.diagnosis.hypotheses.suspects import Suspects
+from hangdoc.model.kinds import MESSAGES, ActivityKind
+
+
+def by_waits(suspects: Suspects) -> None:
+    """The roots, the circle, and who is awaited how."""
+    case, graph = suspects.case, suspects.case.graph
+    suspects.add(graph.roots, "root")
+    if len(graph.roots) == 1:
+        suspects.add(graph.roots, "sole root")
+    suspects.add((rank for rank in graph.stuck if case.activities[rank].kind in MESSAGES), "all in messages")
+    awaited = Counter(rank for wait in graph.waits for rank in set(wait.on))
+    most = max(awaited.values(), default=0)
+    suspects.add((rank for rank, count in awaited.items() if count == most), "most awaited")
+    suspects.add(case.deadlocks, "all that can never go on")
+    for rank in case.deadlocks:
+        suspects.add((rank,), "can never go on")
+    _circle(suspects)
+
+
+def _circle(suspects: Suspects) -> None:
+    case = suspects.case
+    ahead = {rank: case.graph.on(rank) for rank in suspects.ranks}
+    reached = {rank: _reached(rank, ahead) for rank in suspects.ranks}
+    circle = [rank for rank in suspects.ranks if rank in reached[rank]]
+    for rank in circle:
+        if any(rank in ahead[other] for other in suspects.ranks if other not in circle):
+            suspects.add((rank,), "holds up others than its circle")
+    messages = {rank for rank in suspects.ranks if case.activities[rank].kind in MESSAGES}
+    for waiter in messages:
+        if len(ahead[waiter]) == 1:
+            (owing,) = ahead[waiter]
+            suspects.add((owing,), "owes a message")
+            if waiter in ahead.get(owing, ()) and owing not in messages:
+                suspects.add((owing,), "owes one in a call")
+
+
+def _reached(rank: int, ahead: dict[int, frozenset[int]]) -> set[int]:
+    found: set[int] = set()
+    todo = [rank]
+    while todo:
+        news = ahead.get(todo.pop(), frozenset()) - found
+        found |= news
+        todo += news
+    return found
+
+
+def by_effect(suspects: Suspects) -> None:
+    """What it would mean if it were these. After all others: it looks at each suspect."""
+    graph, activities = suspects.case.graph, suspects.case.activities
+    waiting = {wait.waiter for wait in graph.waits}
+    for ranks in suspects.every():
+        if graph.stuck and graph.dissolves(ranks):
+            suspects.add(ranks, "frees all")
+            if len(ranks) == 1:
+                suspects.add(ranks, "frees all alone")
+        for kind, holds in (
+            ("waits for none", waiting.isdisjoint(ranks)),
+            ("among the roots", graph.roots >= set(ranks)),
+            ("among the stuck", graph.stuck >= set(ranks)),
+            ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
+            ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
+            ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
+        ):
+            if holds:
+                suspects.add(ranks, kind)
