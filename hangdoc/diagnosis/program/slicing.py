@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.program.accesses import Read, Write, evaluated, reads
-from hangdoc.diagnosis.program.bodies import Body, Control
+from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.contexts import Context, Contexts
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached, Span
-from hangdoc.diagnosis.program.lookup import Lookup, Set, argument
+from hangdoc.diagnosis.program.lookup import Lookup, argument
+from hangdoc.diagnosis.program.outcomes import is_against, operands, opposite, without_not
 from hangdoc.diagnosis.program.pieces import outermost_in
 from hangdoc.diagnosis.program.protocols import implied_calls
 from hangdoc.model.process import Frame
@@ -44,6 +45,10 @@ class _Step:
     path: Path
     relation: str
     write: Write | None = None
+    wanted: str = ""
+    """Of a write: what is known of the value that was read, as of ``outcomes.is_against``."""
+    against: bool = False
+    """Of a predicate: what it leads to was not to run, so its other outcome leads to the start."""
 
 
 class Slice:
@@ -130,9 +135,10 @@ class _Walk:
             elif step.write.kind == "argument":
                 self._from_argument(step.context, step.write, distance, path)
             else:
-                self._decided(step.context, [step.node], distance, path)
+                against = is_against(step.write, step.wanted)
+                self._decided(step.context, [step.node], distance, path, against=against)
                 if step.write.value is not None:
-                    self._read(step.context, step.node, step.write.value, distance, path)
+                    self._read(step.context, step.node, step.write.value, distance, path, wanted=step.wanted)
 
     def _item(self, step: _Step) -> tuple[Predicate | Definition | None, str]:
         """(item, outcome); an import and a `def` are none."""
@@ -166,47 +172,57 @@ class _Walk:
     # What decides that something runs.
 
     def _decided(
-        self, context: Context, nodes: list[int], distance: float, path: Path, relation: str = "controls"
+        self,
+        context: Context,
+        nodes: list[int],
+        distance: float,
+        path: Path,
+        relation: str = "controls",
+        *,
+        against: bool = False,
     ) -> None:
-        """On to the predicates that decide whether the nodes run, and on to the callers of the function."""
+        """On to the predicates that decide whether the nodes run, and on to the callers of the function.
+
+        ``against``: the way past the nodes is meant. Any of what they depend on may have led past them.
+        """
         function = context.function
         strict = function.controls_of(nodes)
-        self._controls(context, strict, distance + _CONTROL, path, relation)
         ended = [each for each in function.controls_of(nodes, ending=True) if each not in strict]
-        self._controls(context, ended, distance + _ENDING, path, relation)
+        for controls, cost in ((strict, _CONTROL), (ended, _ENDING)):
+            for node, outcome in controls:
+                way = opposite(function.graph.tests[node], outcome) if against else outcome
+                self._push(_Step(context, node, path, relation, against=against), distance + cost, way)
         if context.call is None and function not in self._left:
             self._left.add(function)
             for each in self._contexts.entered(context):
                 if self._may_have_run(each.context.function, each.context.function.line_of(each.node)):
-                    cost = _CALLER if each.call is not None else _HANDED_ON
-                    self._decided(each.context, [each.node], distance + cost, path, "calls")
-
-    def _controls(self, context: Context, controls: list[Control], distance: float, path: Path, relation: str) -> None:
-        for node, outcome in controls:
-            self._push(_Step(context, node, path, relation), distance, outcome)
+                    cost = distance + (_CALLER if each.call is not None else _HANDED_ON)
+                    self._decided(each.context, [each.node], cost, path, "calls", against=against)
 
     def _from_predicate(self, step: _Step, distance: float, outcome: str, path: Path) -> None:
         context, node = step.context, step.node
         test = context.function.graph.tests[node]
-        self._decided(context, [node], distance, path)
+        self._decided(context, [node], distance, path, against=step.against)
         if test.kind in ("except", "with"):
-            self._raised(context, node, distance, path)
+            self._raised(context, node, outcome, distance, path)
         elif test.expression is not None:
-            operands, wanted = _operands(test.expression, outcome)
-            for operand in (each for part in operands for each in context.function.nodes_of(part)):
-                self._push(_Step(context, operand, path, "controls"), distance + _OPERAND, wanted)
-            self._read(context, node, test.expression, distance, path)
+            parts, each_was = operands(test.expression, outcome)
+            for operand in (each for part in parts for each in context.function.nodes_of(part)):
+                self._push(
+                    _Step(context, operand, path, "controls", against=step.against), distance + _OPERAND, each_was
+                )
+            self._read(context, node, test.expression, distance, path, wanted=outcome)
 
-    def _raised(self, context: Context, handler: int, distance: float, path: Path) -> None:
+    def _raised(self, context: Context, handler: int, outcome: str, distance: float, path: Path) -> None:
         """On to what may have raised what is handled: `raise` statements, also of the functions that were called."""
-        function = context.function
+        function, against = context.function, outcome == "ended"
         for node in function.raising(handler):
             if isinstance(function.graph.syntax[node], ast.Raise):
-                self._decided(context, [node], distance, path)
+                self._decided(context, [node], distance, path, against=against)
             for call in function.calls_at(node):
                 for callee in self._lookup.called(function, node, call):
                     inner = Context(callee, context, node, call)
-                    self._controls(inner, callee.controls_of(callee.raises), distance + _CALLER, path, "calls")
+                    self._decided(inner, callee.raises, distance + _CALLER - _CONTROL, path, "calls", against=against)
 
     # What gives a value.
 
@@ -222,15 +238,24 @@ class _Walk:
                 self._read(caller, node, part, distance + cost - _LOCAL, path, "calls")
 
     def _read(
-        self, context: Context, node: int, part: ast.AST, distance: float, path: Path, relation: str = "defines"
+        self,
+        context: Context,
+        node: int,
+        part: ast.AST,
+        distance: float,
+        path: Path,
+        relation: str = "defines",
+        wanted: str = "",
     ) -> None:
         """On to what gave the names in an expression their values, and to what the calls in it return."""
         function = context.function
+        whole, was = without_not(part, wanted)
         for read in reads(part, function.graph.bound.get(node, {})):
-            self._name(context, node, read, distance, path, relation)
+            self._name(context, node, read, distance, path, relation, was if read.node is whole else "")
         for call in function.calls(part):
             for callee in self._lookup.called(function, node, call):
-                self._returns(Context(callee, context, node, call), distance + _RETURNED, path)
+                inner = Context(callee, context, node, call)
+                self._returns(inner, distance + _RETURNED, path, was if call is whole else "")
         for owner, methods in implied_calls(part, function.graph.tests.get(node)):
             for made in self._lookup.classes(function, node, owner):
                 for method in (each for name in methods for each in self._lookup.index.methods(made, name)):
@@ -239,40 +264,28 @@ class _Walk:
             if test != node:
                 self._push(_Step(context, test, path, "controls"), distance + _CONTROL)
 
-    def _name(self, context: Context, node: int, read: Read, distance: float, path: Path, relation: str) -> None:
+    def _name(
+        self, context: Context, node: int, read: Read, distance: float, path: Path, relation: str, wanted: str
+    ) -> None:
         function, key, named = context.function, read.key, read.node
         if read.called:  # of `self.jobs.get()`, what is in `self.jobs`
             base = key.rpartition(".")[0]
             if base in ("", "?", "self", "cls") or not isinstance(named, ast.Attribute):
                 return
             key, named = base, named.value
-        for found in self._lookup.writes(function, node, key, named):
-            if not read.called or found[2].key.endswith("[]"):
-                self._written(context, found, distance, path, relation)
+        for where, at, write in self._lookup.writes(function, node, key, named):
+            is_content, is_local = write.key.endswith("[]"), where is function
+            if is_content or not read.called:
+                cost = _CONTENTS if is_content else _LOCAL if is_local else _ELSEWHERE
+                reader = context if is_local else Context(where)
+                self._push(_Step(reader, at, path, "fills" if is_content else relation, write, wanted), distance + cost)
         if not read.called:  # a property, or a function that is handed on to be called
             for each in self._lookup.functions(function, node, named):
-                cost = _RETURNED if "property" in each.decorators else _HANDED_ON
-                self._returns(Context(each), distance + cost, path)
+                is_property = "property" in each.decorators
+                cost = _RETURNED if is_property else _HANDED_ON
+                self._returns(Context(each), distance + cost, path, wanted if is_property else "")
 
-    def _written(self, context: Context, found: Set, distance: float, path: Path, relation: str) -> None:
-        function, node, write = found
-        is_content, is_local = write.key.endswith("[]"), function is context.function
-        cost = _CONTENTS if is_content else _LOCAL if is_local else _ELSEWHERE
-        where = context if is_local else Context(function)
-        self._push(_Step(where, node, path, "fills" if is_content else relation, write), distance + cost)
-
-    def _returns(self, context: Context, distance: float, path: Path) -> None:
+    def _returns(self, context: Context, distance: float, path: Path, wanted: str = "") -> None:
         """On to what a function returns or yields."""
         for node, write in context.function.results:
-            self._push(_Step(context, node, path, "returns", write), distance)
-
-
-def _operands(test: ast.AST, outcome: str) -> tuple[list[ast.expr], str]:
-    """(the operands of `and` or `or`, what each of them was): where `a and b` was False, it is open which was."""
-    flipped = False
-    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test, flipped = test.operand, not flipped
-    if not isinstance(test, ast.BoolOp):
-        return [], ""
-    was = {"True": "False", "False": "True"}.get(outcome, "") if flipped else outcome
-    return test.values, was if was == ("True" if isinstance(test.op, ast.And) else "False") else ""
+            self._push(_Step(context, node, path, "returns", write, wanted), distance)
