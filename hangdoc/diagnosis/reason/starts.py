@@ -107,7 +107,7 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
     missed[Kind.RAISED] = [at for at in program.places.raising() if _may_have_run(case, sides.culprits, *at)]
     missed[Kind.OUTSIDE] = program.places.entered_from_outside()
-    here = {s.lines[0] for s in found if s.side == CULPRITS and s.kind in (Kind.NOW, Kind.THREAD)}
+    here = {at for s in found if s.side == CULPRITS and s.kind in (Kind.NOW, Kind.THREAD) for at in _led_by(program, s)}
     for kind, places in missed.items():
         for at in places:
             came = kind in (Kind.RAISED, Kind.OUTSIDE) or at in here
@@ -116,6 +116,18 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     for start in sorted(found, key=lambda each: each.kind):
         seen.setdefault((start.side, start.lines), start)
     return list(seen.values())
+
+
+def _led_by(program: Program, start: Start) -> Iterator[tuple[str, int]]:
+    """The line of the start, and those of the tests around it in its function."""
+    file, line = start.lines[0]
+    function, seen = program.function(file, line), {line}
+    waiting = [line]
+    while waiting:
+        yield file, (at := waiting.pop())
+        around = {each.line for each, _ in function.controls(at)} if function is not None else set()
+        waiting += around - seen
+        seen |= around
 
 
 def _may_have_run(case: Case, ranks: Iterable[int], file: str, line: int) -> bool:

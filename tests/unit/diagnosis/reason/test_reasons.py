@@ -372,3 +372,18 @@ def test_a_value_of_which_nothing_is_seen_is_not_said() -> None:
     found = found_in(ONE_PATH, stack(ONE_PATH, "all_reduce"), stack(ONE_PATH, "all_reduce"))
     assert found.slice
     assert not found.reasons
+
+
+def test_the_test_around_its_own_waiting_line_is_no_part_that_it_plays() -> None:
+    text = code(
+        """
+        def main(rank):
+            if rank == 1:
+                while not marker.exists():
+                    time.sleep(1)
+            dist.all_reduce(x)
+        """
+    )
+    found = found_in(text, stack(text, "time.sleep"), stack(text, "all_reduce"), parted=False)
+    by_rank = next(each for each in found.reasons if each.item.text == "rank == 1")
+    assert by_rank.strength == Strength.PROVED
