@@ -65,8 +65,6 @@ class Reason:
     source: str = ""
     direct: bool = False
     start: Kind = Kind.NOW
-    designed: bool = False
-    """It asks for the rank alone: it has always been so."""
     again: bool = False
     """The culprits have come to the line of the start before, which they did not come to now."""
 
@@ -83,8 +81,7 @@ def judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> R
     direct = any(each.is_direct for each in arrivals)
     strength, source = _strength(known, sides, item, nearest, outcomes, arrivals)
     again = not nearest.start.came and all(known.table.ran(*nearest.start.lines[0], rank) for rank in sides.culprits)
-    designed = known.asks_for_rank(item)
-    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind, designed, again)
+    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind, again)
 
 
 def _strength(
@@ -94,9 +91,6 @@ def _strength(
     if not nearest.start.came:
         if outcome and known.holds_by_rank(item, outcome):
             return Strength.ALIKE, "rank"  # it is their part, and they play it
-        before = known.in_time(item, outcome, nearest.start.lines[0])
-        if before is not None:
-            return before, "counters"
     elif nearest.start.kind != Kind.RAISED and known.table.never_asked(item, sides[1 - side]):
         return Strength.ALIKE, "counters"  # a predicate before it kept them away
     told = known.decides(item, side, outcome)

@@ -95,32 +95,11 @@ class Known:
             return Strength.ALIKE, "counters"
         return None
 
-    def in_time(self, predicate: Predicate, outcome: str, start: tuple[str, int]) -> Strength | None:
-        """The same where the culprits alone come by, some of the time on to the start: what they did before is what it
-        is compared with."""
-        ranks = self._sides.culprits
-        other = next((pair[1 - pair.index(outcome)] for pair in _PAIRS if outcome in pair), "")
-        if not other or not self.table.never_asked(predicate, self._sides.others):
-            return None
-        led, past = (self.table.all_had(predicate, each, ranks) for each in (outcome, other))
-        came = {self.table.ran(*start, rank) for rank in ranks}
-        if None in (led, past) or len(came) > 1:
-            return None
-        if came == {True}:  # then both outcomes must have been had
-            return Strength.PROVED if led and past else Strength.ALIKE
-        return Strength.PROVED if past and not led else Strength.ALIKE if led and not past else None
-
     def holds_by_rank(self, predicate: Predicate, outcome: str) -> bool:
         """True if the culprits have the outcome by their rank alone."""
         computed = self.computed(predicate)
         had = {computed.had.get(rank) for rank in self._sides.culprits} if computed is not None else set()
         return had == {outcome == "True"} and outcome in ("True", "False")
-
-    def asks_for_rank(self, predicate: Predicate) -> bool:
-        """True if it asks for nothing but the rank and what is the same everywhere: `rank < world_size - 1`."""
-        names = [name.removesuffix("()") for name in names_in(predicate.text)]
-        own = [name for name in names if is_rank_name(name)]
-        return bool(own) and all(name in own or name in SAME_EVERYWHERE for name in names)
 
     def computed(self, predicate: Predicate) -> Seen | None:
         """Whether it is true by the rank alone, and by what else is seen of the names in it: of `rank == 0 and verbose`

@@ -82,7 +82,7 @@ def _reads_what_differs(known: Known, even: Even, reason: Reason) -> bool:
 
 
 def _is_proved(reason: Reason) -> bool:
-    return reason.strength == Strength.PROVED and reason.source in GAIN and _decides(reason) and not reason.designed
+    return reason.strength == Strength.PROVED and reason.source in GAIN and _decides(reason)
 
 
 def _test(reason: Reason) -> Predicate:
@@ -103,6 +103,6 @@ def _order(reason: Reason) -> tuple[bool, float]:
         cost += VALUE
     elif reason.item.kind in LOOPS:
         cost += LOOP
-    if reason.strength == Strength.PROVED and not reason.designed:
+    if reason.strength == Strength.PROVED:
         cost -= GAIN.get(reason.source, 0.0)
     return is_library_file(reason.item.file), cost

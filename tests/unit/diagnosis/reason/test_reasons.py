@@ -342,25 +342,6 @@ def test_what_anybody_could_have_raised_is_no_start_where_the_counters_saw_nobod
     assert all(each.start.name != "RAISED" for each in found.reasons)
 
 
-def test_what_is_so_by_the_rank_stands_behind_what_else_is_proved() -> None:
-    text = code(
-        """
-        def main(rank, rows):
-            if rank == 1:
-                dist.barrier()
-            if len(rows) > limit():
-                dist.all_reduce(rows)
-        """
-    )
-    counted = {
-        0: RanCode(FILE, "main", 1, called=True, ran=(2, 4, 5), idle=(3,)),
-        1: RanCode(FILE, "main", 1, called=True, ran=(2, 3, 4), idle=(5,)),
-        2: RanCode(FILE, "main", 1, called=True, ran=(2, 4, 5), idle=(3,)),
-    }
-    found = found_in(text, stack(text, "barrier"), stack(text, "all_reduce"), counted)
-    assert [each.item.text for each in found.reasons[:2]] == ["len(rows) > limit()", "rank == 1"]
-
-
 def test_without_ranks_to_compare_with_nothing_is_said() -> None:
     here = stack(TWO_CALLS, "barrier", "step(load")
     found = reasons(case_of(TWO_CALLS, {0: here, 1: here}), Sides((0, 1), ()))
