@@ -26,6 +26,7 @@ import torch
 from cases import case, names, row
 
 from hangdoc.diagnosis.hypotheses import judge
+from hangdoc.diagnosis.hypotheses.proofs import PROOFS
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.codec import load_snapshot
@@ -42,7 +43,8 @@ _VARIANT = re.compile(r"^(attach(ed)?|watch(ed)?)_|_(attach(ed)?|watch(ed)?|stac
 
 @dataclass(frozen=True)
 class Example:
-    """One case: its suspects, and which of them it was; -1 where the culprits are no suspects."""
+    """One case: its suspects, where some are proved these alone, and which of them it was; -1 where the culprits are
+    none of them."""
 
     name: str
     suspects: tuple[tuple[Ranks, Evidence], ...]
@@ -62,7 +64,8 @@ def examples() -> list[Example]:
         job = load_snapshot(case(name))
         if not culprits or job.mode == "log" or job.others:
             continue
-        suspects = tuple(sorted((r, kinds) for r, kinds in judge.suspected(prepared(job)).items()))
+        standing = judge.standing(judge.suspected(prepared(job)))
+        suspects = tuple((ranks, standing[ranks]) for ranks in sorted(standing))
         right = next((at for at, (ranks, _) in enumerate(suspects) if ranks == culprits), -1)
         found.append(Example(name, suspects, right))
     return found
@@ -129,7 +132,7 @@ def main() -> int:
     torch.set_num_threads(1)
     known = examples()
     occurring = Counter(kind for each in known for kind in {k for _, kinds in each.suspects for k in kinds})
-    kinds = sorted(kind for kind, count in occurring.items() if count >= FEWEST)
+    kinds = sorted(kind for kind, count in occurring.items() if count >= FEWEST and kind not in PROOFS)
     weights = measured(known, kinds)
     inside = sum(is_right(each, weights) for each in known) / len(known)
     others = left_out(known, kinds)

@@ -15,6 +15,7 @@ from functools import cache
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
 from hangdoc.diagnosis.hypotheses.outliers import by_unlikeness
+from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
 from hangdoc.model.tables import table
@@ -35,20 +36,30 @@ def hypotheses(case: Case) -> list[Hypothesis]:
 
     Example: rank 2 alone is a root, and 0 and 1 wait in one call → (2,) with a share of 0.93, then (0,) and (1,).
     """
-    found = suspected(case)
-    weighs = weights()
-    sums = {ranks: sum(weighs.get(kind, 0.0) for kind in kinds) for ranks, kinds in found.items()}
+    found = standing(suspected(case))
+    judged = [Hypothesis(ranks, share, found[ranks]) for ranks, share in shares(found, weights()).items()]
+    return sorted(judged, key=lambda each: (-each.share, each.culprits))
+
+
+def standing(suspects: Mapping[Ranks, Evidence]) -> Mapping[Ranks, Evidence]:
+    """Those of whom there is a proof; all where there is none."""
+    proved = {ranks: kinds for ranks, kinds in suspects.items() if not kinds.isdisjoint(PROOFS)}
+    return proved or suspects
+
+
+def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> dict[Ranks, float]:
+    """What each gets, all together 1."""
+    sums = {ranks: math.fsum(weights.get(kind, 0.0) for kind in kinds) for ranks, kinds in suspects.items()}
     highest = max(sums.values(), default=0.0)
     powers = {ranks: math.exp(each - highest) for ranks, each in sums.items()}
-    whole = sum(powers.values())
-    judged = [Hypothesis(ranks, powers[ranks] / whole, kinds) for ranks, kinds in found.items()]
-    return sorted(judged, key=lambda each: (-each.share, each.culprits))
+    whole = math.fsum(powers.values())
+    return {ranks: power / whole for ranks, power in powers.items()}
 
 
 def suspected(case: Case) -> Mapping[Ranks, Evidence]:
     """All suspects and the evidence, before anybody weighs it."""
     suspects = Suspects(case)
-    for gather in (by_waits, by_calls, by_unlikeness, by_effect):
+    for gather in (by_proofs, by_waits, by_calls, by_unlikeness, by_effect):
         gather(suspects)
     return suspects.evidence()
 

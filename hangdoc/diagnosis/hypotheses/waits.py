@@ -22,9 +22,6 @@ def by_waits(suspects: Suspects) -> None:
     awaited = Counter(rank for wait in graph.waits for rank in set(wait.on))
     most = max(awaited.values(), default=0)
     suspects.add((rank for rank, count in awaited.items() if count == most), "most awaited")
-    suspects.add(case.deadlocks, "all that can never go on")
-    for rank in case.deadlocks:
-        suspects.add((rank,), "can never go on")
     _circle(suspects)
 
 
