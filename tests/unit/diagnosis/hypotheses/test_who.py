@@ -21,7 +21,6 @@ from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, sus
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.verdict import prepared
-from hangdoc.model.codec import load_snapshot
 from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
