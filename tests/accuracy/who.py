@@ -4,8 +4,9 @@
 
 Prints for the saved cases that have culprits: how often these are among the suspects, and how often the likeliest
 suspects are they, with weights measured on all cases (in-sample) and with weights measured on the cases of other
-programs alone (of ten parts, each judged by the other nine; cases of one program are in one part). A gap of more than
-two points means that the weights know these cases, and not hangs. --write: measure on all, and write
+programs alone (of ten parts, each judged by the other nine; cases of one program are in one part), the latter also of
+the cases whose programs strangers wrote: what helps none of these knows our way of writing. A gap of more than two
+points means that the weights know these cases, and not hangs. --write: measure on all, and write
 hangdoc/diagnosis/hypotheses/weights.toml. Exit status 1 where the gap is larger.
 """
 
@@ -140,7 +141,11 @@ def main() -> int:
     recall = sum(each.right >= 0 for each in known) / len(known)
     suspects = sorted(len(each.suspects) for each in known)[len(known) // 2]
     print(f"{len(known)} cases; among the suspects (median {suspects}): {recall:.1%}")
-    print(f"likeliest, in-sample {inside:.1%}, other programs' weights {outside:.1%}; {len(kinds)} kinds of evidence")
+    strangers = [right for name, right in others.items() if row(name).get("origin", "").startswith("held-out")]
+    print(
+        f"likeliest, in-sample {inside:.1%}, other programs' weights {outside:.1%}, of these strangers' programs "
+        f"{sum(strangers) / len(strangers):.1%}; {len(kinds)} kinds of evidence"
+    )
     if options.kinds:
         print(written(weights, occurring))
     if options.misses:

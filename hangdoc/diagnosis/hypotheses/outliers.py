@@ -5,8 +5,11 @@ N runs of one program of which most are right (Mirgorodskiy, Maruyama and Miller
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Suspects, classes
+from hangdoc.diagnosis.reason.known import is_rank_name
+from hangdoc.diagnosis.source.values import is_hidden
 from hangdoc.model.process import Stack
 
 _MOST_RANKS = 64
@@ -14,12 +17,13 @@ _MOST_RANKS = 64
 
 
 def by_unlikeness(suspects: Suspects) -> None:
-    """Stacks, kinds of waits, other threads, lines that have run."""
+    """Stacks, kinds of waits, other threads, values, lines that have run."""
     activities = suspects.case.activities
     ways = {rank: _way(each.stack) for rank, each in activities.items()}
     suspects.add_classes(classes(ways), "another stack")
     suspects.add_classes(classes({rank: each.kind for rank, each in activities.items()}), "another wait")
     suspects.add_classes(classes(_side_threads(suspects)), "other threads")
+    _values(suspects)
     if len(suspects.ranks) <= _MOST_RANKS:
         _progress(suspects, ways)
         _lines(suspects)
@@ -37,6 +41,20 @@ def _side_threads(suspects: Suspects) -> dict[int, frozenset[tuple[tuple[str, st
         for rank, look in looks.items()
         if look is not None
     }
+
+
+def _values(suspects: Suspects) -> None:
+    """The ranks that hold one value where most others hold another. What has as many values as ranks is theirs by
+    design."""
+    case = suspects.case
+    places = {(way[-1][0], plain(way[-1][1])) for each in case.activities.values() if (way := _way(each.stack))}
+    for file, function, name, values in case.values.every():
+        found = sorted(classes(values), key=len)
+        two = len(found) == 2 and len(found[0]) < len(found[1])
+        if two and not is_rank_name(name) and not any(map(is_hidden, values.values())):
+            suspects.add(found[0], "another value")
+            if (file, function) in places:
+                suspects.add(found[0], "another value where they stand")
 
 
 def _progress(suspects: Suspects, ways: dict[int, tuple[tuple[str, str, int], ...]]) -> None:

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, sus
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.verdict import prepared
-from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Stack, Thread
+from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 DATA = Path(__file__).parents[3] / "data"
@@ -193,6 +193,19 @@ def test_odd_are_those_outside_of_the_one_largest_class() -> None:
     halves = Suspects(case)
     halves.add_classes([(0, 1), (2, 3)], "another stack")
     assert {ranks for ranks, kinds in halves.evidence().items() if kinds} == {(0, 1), (2, 3)}
+
+
+def test_the_rank_with_another_value_than_all_others_is_likelier() -> None:
+    def at(step: str) -> Stack:
+        return (IN_CALL[0], replace(IN_CALL[1], locals=(Local("step", step), Local("rank", "4"), Local("part", step))))
+
+    found = suspected(prepared(job(at("7"), at("7"), at("5"), at("7"))))
+    assert {"another value", "another value where they stand"} <= found[(2,)]
+    assert likeliest(job(at("7"), at("7"), at("5"), at("7"))) == (2,)
+    own = suspected(prepared(job(at("7"), at("8"), at("5"), at("6"))))  # each has one of its own
+    assert not any("another value" in kinds for kinds in own.values())
+    half = suspected(prepared(job(at("7"), at("7"), at("5"), at("5"))))
+    assert not any("another value" in kinds for kinds in half.values())
 
 
 def test_a_rank_elsewhere_is_likelier_than_those_that_wait_for_it() -> None:
