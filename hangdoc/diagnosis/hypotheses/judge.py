@@ -14,7 +14,7 @@ from functools import cache
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
-from hangdoc.diagnosis.hypotheses.outliers import by_unlikeness
+from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
@@ -59,7 +59,7 @@ def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> 
 def suspected(case: Case) -> Mapping[Ranks, Evidence]:
     """All suspects and the evidence, before anybody weighs it."""
     suspects = Suspects(case)
-    for gather in (by_proofs, by_waits, by_calls, by_unlikeness, by_effect):
+    for gather in (by_proofs, by_waits, by_calls, by_unlikeness, by_effect, by_likeness):
         gather(suspects)
     return suspects.evidence()
 

@@ -21,6 +21,7 @@ from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, sus
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.verdict import prepared
+from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -212,3 +213,20 @@ def test_a_rank_elsewhere_is_likelier_than_those_that_wait_for_it() -> None:
     found = suspected(prepared(job(IN_CALL, ELSEWHERE, IN_CALL)))
     assert {"root", "sole root", "another stack"} <= found[(1,)]
     assert likeliest(job(IN_CALL, ELSEWHERE, IN_CALL)) == (1,)
+
+
+def test_ranks_that_made_another_number_of_groups_are_odd() -> None:
+    found = run(random.Random(1), PLAIN, {**PLAIN.calls, 2: PLAIN.calls[2][:1]}, {2: 1})
+    whole = snapshot(found)
+    journal = whole.ranks[2].journal
+    assert journal is not None
+    more = replace(journal, groups=(*journal.groups, ProcessGroup("1", (2, 3))))
+    ranks = (*whole.ranks[:2], replace(whole.ranks[2], journal=more), whole.ranks[3])
+    fewer = suspected(prepared(replace(whole, ranks=ranks)))
+    assert {ranks for ranks, kinds in fewer.items() if "another number of groups" in kinds} == {(2,)}
+    assert not any("another number of groups" in kinds for kinds in suspected(prepared(whole)).values())
+
+
+def test_all_ranks_are_suspects_where_none_is_unlike_the_others() -> None:
+    assert "all alike" in suspected(prepared(job(ELSEWHERE, ELSEWHERE, ELSEWHERE)))[(0, 1, 2)]
+    assert (0, 1, 2) not in suspected(prepared(job(ELSEWHERE, ELSEWHERE, IN_CALL)))
