@@ -18,7 +18,13 @@ from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.tables import table
+
+CERTAIN, LIKELY = 0.99, 0.7
+"""From which share on the likeliest suspects are called so. A share is the chance to be right, as it turns out: with
+weights of other programs, of the saved cases from 0.99 on all of 351 are right, and of those from 0.7 to there 87 %
+(``tests/accuracy/who.py`` prints it, and fails below 99 and 85 %)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,18 @@ class Hypothesis:
     share: float
     evidence: Evidence
     """For and against: each kind counts by its weight."""
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure it is that it is these. Whoever is proved alone has the whole share."""
+        return confidence_of(self.share)
+
+
+def confidence_of(share: float) -> Confidence:
+    """In words."""
+    if share >= CERTAIN:
+        return Confidence.CERTAIN
+    return Confidence.LIKELY if share >= LIKELY else Confidence.POSSIBLE
 
 
 def hypotheses(case: Case) -> list[Hypothesis]:

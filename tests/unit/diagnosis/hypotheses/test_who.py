@@ -22,6 +22,7 @@ from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.journal import ProcessGroup
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -230,3 +231,10 @@ def test_ranks_that_made_another_number_of_groups_are_odd() -> None:
 def test_all_ranks_are_suspects_where_none_is_unlike_the_others() -> None:
     assert "all alike" in suspected(prepared(job(ELSEWHERE, ELSEWHERE, ELSEWHERE)))[(0, 1, 2)]
     assert (0, 1, 2) not in suspected(prepared(job(ELSEWHERE, ELSEWHERE, IN_CALL)))
+
+
+def test_confidence_follows_from_the_share() -> None:
+    (first, *_) = hypotheses(prepared(job(IN_CALL, ELSEWHERE, IN_CALL, state={1: "T"})))
+    assert first.confidence is Confidence.CERTAIN
+    shared = [replace(first, share=share).confidence for share in (0.98, 0.7, 0.69)]
+    assert shared == [Confidence.LIKELY, Confidence.LIKELY, Confidence.POSSIBLE]
