@@ -6,9 +6,11 @@ alone would go on; who waits for a rank of the circle without being in it is onl
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Hashable
 
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
+from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 
 
@@ -56,8 +58,13 @@ def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
     graph, activities = suspects.case.graph, suspects.case.activities
     waiting = {wait.waiter for wait in graph.waits}
+    parts = _parts(suspects)
+    known: dict[tuple[int, ...], bool] = {}
     for ranks in suspects.every():
-        if graph.stuck and graph.dissolves(ranks):
+        part = tuple(sorted(parts[rank] for rank in ranks))
+        if part not in known:
+            known[part] = bool(graph.stuck) and graph.dissolves(ranks)
+        if known[part]:
             suspects.add(ranks, "frees all")
             if len(ranks) == 1:
                 suspects.add(ranks, "frees all alone")
@@ -71,3 +78,20 @@ def by_effect(suspects: Suspects) -> None:
         ):
             if holds:
                 suspects.add(ranks, kind)
+
+
+def _parts(suspects: Suspects) -> dict[int, int]:
+    """Rank → a number that all have which wait for the same ranks, and for which the same ranks wait: of thousands in
+    one call each frees the others as any other does."""
+    graph = suspects.case.graph
+    sets = distinct_waits(graph.waits)
+    waits: defaultdict[int, list[int]] = defaultdict(list)
+    awaited: defaultdict[int, list[int]] = defaultdict(list)
+    for wait in graph.waits:
+        waits[wait.waiter].append(id(wait.on))
+    for number, wait in enumerate(sets):
+        for rank in wait.on:
+            awaited[rank].append(number)
+    numbers: dict[Hashable, int] = {}
+    keys = {rank: (tuple(waits[rank]), tuple(awaited[rank]), rank in graph.movable) for rank in suspects.ranks}
+    return {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}
