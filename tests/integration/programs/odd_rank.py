@@ -7,7 +7,6 @@ ready.
 import ctypes
 import os
 import signal
-import sys
 import time
 
 import torch.distributed as dist
