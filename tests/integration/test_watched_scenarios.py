@@ -119,7 +119,10 @@ def test_the_verdict_is_the_expected_one(scenario: scenarios.Scenario, watch: Wa
     assert not (wrong := differences(scenarios.compare(scenario, finished.document), finished)), wrong
     assert not finished.survivors
     assert (finished.status == ABORTED) == (scenario.outcome == "hang"), finished.explain()
-    if scenario.outcome != "slow":  # of a job that moves again, the file tells the last look and the screen the first
+    if scenario.outcome == "slow":
+        assert finished.status == 0, finished.explain()
+        assert "✖" not in finished.stderr, finished.explain()
+    else:  # of a job that moves again, the file tells the last look and the screen the first
         assert letters(finished.document["verdict"]) in letters(finished.stderr), finished.explain()
     if scenario.name in MORE:
         MORE[scenario.name](scenario, finished.document, finished)
