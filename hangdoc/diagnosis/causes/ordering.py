@@ -284,6 +284,8 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
+    if case.programs and gap.mine.group != gap.theirs.group:
+        return None  # neither call stands in the place of the other
     others, unordered = others_of(case, blame), _items_unordered(case, blame, gap)
     if gap.mine.op == gap.theirs.op and (unordered is None or lines_of(gap.mine.site) == lines_of(gap.theirs.site)):
         return None
