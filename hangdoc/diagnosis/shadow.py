@@ -26,7 +26,7 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "match": "mat
 """Kind of a predicate → that of a branch in the document; 'if' for the others."""
 _WITH_CULPRITS = (Outcome.HANG, Outcome.CRASHED, Outcome.SLOW)
 _MOST_ALTERNATIVES = 2
-"""Beside the likeliest: the first three have the culprits in 95 % of the saved cases."""
+"""Beside the likeliest: the first three have the culprits in 93 % of the saved cases."""
 
 
 def reasons_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Found:

@@ -28,7 +28,6 @@ def by_unlikeness(suspects: Suspects) -> None:
     _values(suspects)
     _groups(suspects)
     if len(suspects.ranks) <= _MOST_RANKS:
-        _progress(suspects, ways)
         _lines(suspects)
 
 
@@ -78,25 +77,6 @@ def by_likeness(suspects: Suspects) -> None:
     against = [kinds for ranks, kinds in suspects.evidence().items() if len(ranks) == 1]
     if len(against) == len(suspects.ranks) > 1 and len(set(against)) == 1:
         suspects.add(suspects.ranks, "all alike")
-
-
-def _progress(suspects: Suspects, ways: dict[int, tuple[tuple[str, str, int], ...]]) -> None:
-    for rank, mine in ways.items():
-        found = {_further(mine, theirs) for other, theirs in ways.items() if other != rank}
-        if found == {1}:
-            suspects.add((rank,), "further on than all")
-        if found == {-1}:
-            suspects.add((rank,), "behind all")
-
-
-def _further(mine: tuple[tuple[str, str, int], ...], theirs: tuple[tuple[str, str, int], ...]) -> int:
-    """1 if my line in the last function that both are in comes after theirs, -1 before, 0 if that can't be told."""
-    for one, other in zip(mine, theirs, strict=False):
-        if one[:2] != other[:2]:
-            return 0
-        if one[2] != other[2]:
-            return 1 if one[2] > other[2] else -1
-    return 0
 
 
 def _lines(suspects: Suspects) -> None:

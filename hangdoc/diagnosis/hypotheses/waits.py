@@ -103,7 +103,6 @@ def _finished(root: Node, ahead: Mapping[Node, Sequence[Node]], seen: set[Node])
 def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
     graph, activities = suspects.case.graph, suspects.case.activities
-    waiting = {wait.waiter for wait in graph.waits}
     parts = _parts(suspects)
     known: dict[tuple[int, ...], bool] = {}
     for ranks in suspects.every():
@@ -115,9 +114,7 @@ def by_effect(suspects: Suspects) -> None:
             if len(ranks) == 1:
                 suspects.add(ranks, "frees all alone")
         for kind, holds in (
-            ("waits for none", waiting.isdisjoint(ranks)),
             ("among the roots", graph.roots >= set(ranks)),
-            ("among the stuck", graph.stuck >= set(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
