@@ -6,7 +6,11 @@ import ast
 
 from hangdoc.diagnosis.program.accesses import Write
 from hangdoc.diagnosis.program.graph import Test
+from hangdoc.diagnosis.program.pieces import last_name
 
+ROUNDS = ("round", "ended")
+"""What a loop may be asked for: how many items there are, and not which."""
+_HANDED_ON = frozenset(("enumerate", "zip", "iter", "list", "tuple", "sorted", "reversed", "tqdm"))
 _OPPOSITE = {"True": "False", "False": "True", "round": "ended", "raised": "ended"}
 
 
@@ -30,6 +34,22 @@ def operands(test: ast.AST, outcome: str) -> tuple[list[ast.expr], str]:
     if not isinstance(inner, ast.BoolOp):
         return [], ""
     return inner.values, was if was == ("True" if isinstance(inner.op, ast.And) else "False") else ""
+
+
+def gone_through(expression: ast.AST) -> list[ast.expr]:
+    """What is gone through with it, item by item: `loader` of `enumerate(loader)`."""
+    if isinstance(expression, ast.Call) and last_name(expression.func) in _HANDED_ON:
+        return expression.args
+    return []
+
+
+def is_one_item(write: Write) -> bool:
+    """True if it gives whoever goes through the container one more round, whatever the item is: `yield batch`,
+    `jobs.append(x)`."""
+    if write.kind == "filled":
+        return isinstance(write.node, ast.Call) and last_name(write.node.func) not in ("extend", "extendleft", "update")
+    yields = isinstance(write.node, ast.Expr | ast.Assign) and isinstance(write.node.value, ast.Yield)
+    return write.kind == "returned" and yields
 
 
 def is_against(write: Write, wanted: str) -> bool:

@@ -17,7 +17,15 @@ from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.contexts import Context, Contexts
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached, Span
 from hangdoc.diagnosis.program.lookup import Lookup, argument
-from hangdoc.diagnosis.program.outcomes import is_against, operands, opposite, without_not
+from hangdoc.diagnosis.program.outcomes import (
+    ROUNDS,
+    gone_through,
+    is_against,
+    is_one_item,
+    operands,
+    opposite,
+    without_not,
+)
 from hangdoc.diagnosis.program.pieces import outermost_in
 from hangdoc.diagnosis.program.protocols import implied_calls
 from hangdoc.model.process import Frame
@@ -49,6 +57,11 @@ class _Step:
     """Of a write: what is known of the value that was read, as of ``outcomes.is_against``."""
     against: bool = False
     """Of a predicate: what it leads to was not to run, so its other outcome leads to the start."""
+
+    @property
+    def counts(self) -> bool:
+        """True of an item of what is gone through, where it is asked how many there are."""
+        return self.write is not None and self.wanted in ROUNDS and is_one_item(self.write)
 
 
 class Slice:
@@ -98,7 +111,7 @@ class _Walk:
         self._queue: list[tuple[float, int, _Step]] = []
         self._pushed = 0
         self._outcomes: dict[Predicate, tuple[float, set[str]]] = {}
-        self._seen: set[tuple[Body, int, Write | None]] = set()
+        self._seen: set[tuple[Body, int, Write | None, bool]] = set()
         self._told: set[Predicate | Definition] = set()
         self._left: set[Body] = set()
 
@@ -118,7 +131,7 @@ class _Walk:
         """What is reached, the nearest first."""
         while self._queue:
             distance, _, step = heapq.heappop(self._queue)
-            key = step.context.function, step.node, step.write
+            key = step.context.function, step.node, step.write, step.counts
             if key in self._seen:
                 continue
             if len(self._seen) >= _BUDGET:
@@ -133,11 +146,11 @@ class _Walk:
             if step.write is None:
                 self._from_predicate(step, distance, outcome, path)
             elif step.write.kind == "argument":
-                self._from_argument(step.context, step.write, distance, path)
+                self._from_argument(step.context, step.write, distance, path, step.wanted)
             else:
                 against = is_against(step.write, step.wanted)
                 self._decided(step.context, [step.node], distance, path, against=against)
-                if step.write.value is not None:
+                if step.write.value is not None and not step.counts:
                     self._read(step.context, step.node, step.write.value, distance, path, wanted=step.wanted)
 
     def _item(self, step: _Step) -> tuple[Predicate | Definition | None, str]:
@@ -207,11 +220,12 @@ class _Walk:
             self._raised(context, node, outcome, distance, path)
         elif test.expression is not None:
             parts, each_was = operands(test.expression, outcome)
-            for operand in (each for part in parts for each in context.function.nodes_of(part)):
-                self._push(
-                    _Step(context, operand, path, "controls", against=step.against), distance + _OPERAND, each_was
-                )
-            self._read(context, node, test.expression, distance, path, wanted=outcome)
+            for part in parts:  # each reads what it tests itself, and knows what it was
+                for operand in context.function.nodes_of(part):
+                    inner = _Step(context, operand, path, "controls", against=step.against)
+                    self._push(inner, distance + _OPERAND, each_was)
+            if not parts:
+                self._read(context, node, test.expression, distance, path, wanted=outcome)
 
     def _raised(self, context: Context, handler: int, outcome: str, distance: float, path: Path) -> None:
         """On to what may have raised what is handled: `raise` statements, also of the functions that were called."""
@@ -226,7 +240,7 @@ class _Walk:
 
     # What gives a value.
 
-    def _from_argument(self, context: Context, write: Write, distance: float, path: Path) -> None:
+    def _from_argument(self, context: Context, write: Write, distance: float, path: Path, wanted: str) -> None:
         """On to what the calls give a parameter; of a function that is handed on, to all that is there."""
         for each in self._contexts.entered(context):
             caller, node = each.context, each.node
@@ -235,7 +249,7 @@ class _Walk:
             cost = _CALLER if each.call is not None else _HANDED_ON
             self._decided(caller, [node], distance + cost, path, "calls")
             for part in parts:
-                self._read(caller, node, part, distance + cost - _LOCAL, path, "calls")
+                self._read(caller, node, part, distance + cost - _LOCAL, path, "calls", wanted)
 
     def _read(
         self,
@@ -249,6 +263,10 @@ class _Walk:
     ) -> None:
         """On to what gave the names in an expression their values, and to what the calls in it return."""
         function = context.function
+        if wanted in ROUNDS and (inner_parts := gone_through(part)):
+            for each in inner_parts:
+                self._read(context, node, each, distance, path, relation, wanted)
+            return
         whole, was = without_not(part, wanted)
         for read in reads(part, function.graph.bound.get(node, {})):
             self._name(context, node, read, distance, path, relation, was if read.node is whole else "")

@@ -7,15 +7,13 @@ stacks imply is in ``reasons``: it depends on how the predicate was reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.outcomes import Outcomes
+from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.program.functions import Function
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Sides
@@ -53,8 +51,7 @@ SAME_EVERYWHERE = frozenset(
     )
 )
 """Builtins that only go through what they are given, and names whose value is the same on all ranks of a job."""
-OPPOSITE = {"True": "False", "False": "True", "round": "ended", "ended": "round", "raised": "ended"}
-_RECORDED = {"True": "T", "False": "F", "round": "T", "ended": "F"}
+_PAIRS = (("True", "False"), ("round", "ended"), ("raised", "ended"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +76,51 @@ class Known:
     """What is known in one job."""
 
     def __init__(self, case: Case, program: Program, sides: Sides) -> None:
-        self._case, self._program, self._sides = case, program, sides
-        self._arms: dict[tuple[str, str, int], dict[tuple[Predicate, str], list[int]]] = {}
+        self._case, self._sides = case, sides
+        ranks = {rank: case.ranks[rank] for side in sides for rank in side if rank in case.ranks}
+        processes = {rank: each.process for rank, each in ranks.items() if each.process is not None}
+        stacks = {rank: case.activities[rank].stack for rank in ranks if rank in case.activities}
+        self.table = Table(program, case.ran, processes, stacks)
 
-    def seen(self, predicate: Predicate, outcome: str) -> list[Seen]:
-        """What each source says of an outcome, the strongest first."""
-        found = [self._recorded(predicate, outcome), self._counted(predicate, outcome)]
-        return [each for each in found if each is not None]
+    def decides(self, predicate: Predicate, side: int, outcome: str) -> tuple[Strength, str] | None:
+        """What the table says of a predicate that has led the side to the start by its outcome, '' where either may
+        have: (strength, who says so), None where it says nothing."""
+        pair = next((pair for pair in _PAIRS if outcome in pair), _PAIRS[0] if predicate.kind != "for" else _PAIRS[1])
+        for each in self.table.differs(predicate, pair, self._sides.culprits, self._sides.others):
+            if each.outcome == "ended" and pair[0] == "round":
+                continue  # whoever waits in a loop has not ended it
+            if not outcome or (each.side == side) == (each.outcome == outcome):
+                return Strength.PROVED, each.source
+        if outcome and all(self.table.all_had(predicate, outcome, ranks) is False for ranks in self._sides):
+            return Strength.ALIKE, "counters"
+        return None
 
-    def never_asked(self, predicate: Predicate, ranks: Iterable[int]) -> bool:
-        """True if it is known of each of the ranks that it has never come to the predicate."""
-        each = [self._case.ran.for_sure(rank, predicate.file, predicate.line) for rank in ranks]
-        return bool(each) and all(came is False for came in each)
+    def in_time(self, predicate: Predicate, outcome: str, start: tuple[str, int]) -> Strength | None:
+        """The same where the culprits alone come by, some of the time on to the start: what they did before is what it
+        is compared with."""
+        ranks = self._sides.culprits
+        other = next((pair[1 - pair.index(outcome)] for pair in _PAIRS if outcome in pair), "")
+        if not other or not self.table.never_asked(predicate, self._sides.others):
+            return None
+        led, past = (self.table.all_had(predicate, each, ranks) for each in (outcome, other))
+        came = {self.table.ran(*start, rank) for rank in ranks}
+        if None in (led, past) or len(came) > 1:
+            return None
+        if came == {True}:  # then both outcomes must have been had
+            return Strength.PROVED if led and past else Strength.ALIKE
+        return Strength.PROVED if past and not led else Strength.ALIKE if led and not past else None
 
     def holds_by_rank(self, predicate: Predicate, outcome: str) -> bool:
         """True if the culprits have the outcome by their rank alone."""
         computed = self.computed(predicate)
         had = {computed.had.get(rank) for rank in self._sides.culprits} if computed is not None else set()
         return had == {outcome == "True"} and outcome in ("True", "False")
+
+    def asks_for_rank(self, predicate: Predicate) -> bool:
+        """True if it asks for nothing but the rank and what is the same everywhere: `rank < world_size - 1`."""
+        names = [name.removesuffix("()") for name in names_in(predicate.text)]
+        own = [name for name in names if is_rank_name(name)]
+        return bool(own) and all(name in own or name in SAME_EVERYWHERE for name in names)
 
     def computed(self, predicate: Predicate) -> Seen | None:
         """Whether it is true by the rank alone, and by what else is seen of the names in it: of `rank == 0 and verbose`
@@ -129,7 +153,7 @@ class Known:
     def values_differ(self, item: Predicate | Definition) -> bool | None:
         """True if a name of it has other values on the other side, False if all names are seen and the same."""
         texts = names_in(item.subject) if isinstance(item, Predicate) else [item.name]
-        both = (self._sides.culprits, self._sides.others)
+        both = self._sides.culprits, self._sides.others
         found = [sides_differ(self._case.values.of(item.file, item.function, name), both) for name in texts]
         if any(found):
             return True
@@ -144,56 +168,6 @@ class Known:
         value = self._case.values.of(predicate.file, predicate.function, name).get(rank, "")
         return "" if is_hidden(value) else value
 
-    @cached_property
-    def _outcomes(self) -> Outcomes:
-        ranks = (*self._sides.culprits, *self._sides.others)
-        processes = {rank: self._case.ranks[rank].process for rank in ranks if rank in self._case.ranks}
-        return Outcomes({rank: process for rank, process in processes.items() if process is not None})
-
-    def _recorded(self, predicate: Predicate, outcome: str) -> Seen | None:
-        value = _RECORDED.get(outcome)
-        if value is None:
-            return None
-        place = (predicate.file, predicate.line, predicate.column, predicate.end_line, predicate.end_column)
-        had = {}
-        for rank in (*self._sides.culprits, *self._sides.others):
-            found = self._outcomes.of(rank, place)
-            if found is not None and found.counts.get(value):
-                had[rank] = True
-            elif found is not None and found.never(value):
-                had[rank] = False
-        return Seen(had, "recorder") if had else None
-
-    def _counted(self, predicate: Predicate, outcome: str) -> Seen | None:
-        ran = self._case.ran
-        lines = self.arm(predicate, outcome) if ran else []
-        had = {}
-        for rank in (*self._sides.culprits, *self._sides.others) if lines else ():
-            each = [ran.for_sure(rank, predicate.file, line) for line in lines]
-            if True in each:
-                had[rank] = True
-            elif each and all(one is False for one in each):
-                had[rank] = False
-        return Seen(had, "counters") if had else None
-
-    def arm(self, predicate: Predicate, outcome: str) -> list[int]:
-        """The lines that run only if the predicate has the outcome: control-dependent on nothing else."""
-        function = self._program.function(predicate.file, predicate.line)
-        if function is None:
-            return []
-        return self._arms_of(function).get((predicate, outcome), [])
-
-    def _arms_of(self, function: Function) -> dict[tuple[Predicate, str], list[int]]:
-        key = function.file, function.name, function.line
-        if key not in self._arms:
-            found: dict[tuple[Predicate, str], list[int]] = {}
-            for line in range(function.line, function.end_line + 1):
-                controls = function.controls(line)
-                if len(controls) == 1 and controls[0][0].line != line:
-                    found.setdefault(controls[0], []).append(line)
-            self._arms[key] = found
-        return self._arms[key]
-
 
 def is_rank_name(name: str) -> bool:
     """True if programs use such a name for a rank, or for a flag made of it: 'local_rank', 'is_main'."""
@@ -205,17 +179,3 @@ def _rank_itself(name: str, rank: int) -> str:
     return (
         str(rank) if name.rpartition(".")[2].removesuffix("()") in ("rank", "get_rank", "global_rank", "RANK") else ""
     )
-
-
-def agreeing(seen: Iterable[Seen], sides: Sides, side: int) -> tuple[Strength, str] | None:
-    """What the sources say of an outcome that led one side on: (strength, who says so), None where nothing does."""
-    for each in seen:
-        both = each.differs(sides)
-        if both is None:
-            continue
-        mine, theirs = both[side], both[1 - side]
-        if mine and not theirs:
-            return Strength.PROVED, each.source
-        if not mine and not theirs:
-            return Strength.ALIKE, each.source
-    return None

@@ -6,6 +6,7 @@ Example: `if self.veto:`, where `self.veto = True` stands under `if not isfinite
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Protocol
 
 from hangdoc.diagnosis.program.items import Definition, Predicate
@@ -32,6 +33,23 @@ def sources_of(item: Item, every: Mapping[Item, HasPath]) -> list[Item]:
     if not isinstance(item, Predicate):
         return []
     return [each.item for each in every.values() if isinstance(each.item, Predicate) and _hands_on(item, each)]
+
+
+def handed_on(test: Item, source: HasPath) -> bool:
+    """True if what the source decides is nothing but what the test asks: a flag that is set, whether there is a value,
+    what is returned at all."""
+    asked, steps = test, source.path[source.path.index(test) + 1 :]
+    for each, following in pairwise([*steps, source.item]):
+        if isinstance(each, Predicate):
+            asked = each
+        elif not _copies([each]) or (isinstance(following, Predicate) and not _sets(asked, each)):
+            return False
+    return True
+
+
+def _sets(test: Item, definition: Item) -> bool:
+    """True if the test asks for nothing of the value but what is written at its definition."""
+    return sets_constant(definition.text) or test.text.endswith((" is None", " is not None"))
 
 
 def _hands_on(test: Predicate, source: HasPath) -> bool:

@@ -47,6 +47,10 @@ class Kind(IntEnum):
     """A function that a library calls, of a program that a library runs."""
 
 
+GUESSED = (Kind.TOUCHING, Kind.MISSED, Kind.RAISED, Kind.OUTSIDE)
+"""Places that are found by names or by what stands there, one of which may be where the sides parted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The ranks to compare: those that are to blame, and their peers."""
@@ -56,6 +60,9 @@ class Sides:
 
     def __getitem__(self, side: int) -> tuple[int, ...]:
         return self.others if side else self.culprits
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter((self.culprits, self.others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,9 @@ class Start:
     """How many of the user's calls lie between it and the function in which both sides were."""
     common: frozenset[tuple[str, str]] = frozenset()
     """(file, function) of the frames that both sides share: there what the stacks say is of one activation."""
+
+    came: bool = True
+    """Its ranks were there; else they were to be, and were not."""
 
     @property
     def lines(self) -> tuple[tuple[str, int], ...]:
@@ -97,16 +107,33 @@ def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parte
     missed = {Kind.TOUCHING: touching(program, waiting), Kind.MISSED: providing(program, waiting)}
     missed[Kind.RAISED] = [at for at in program.places.raising() if _may_have_run(case, sides.culprits, *at)]
     missed[Kind.OUTSIDE] = program.places.entered_from_outside()
+    here = {at for s in found if s.side == CULPRITS and s.kind in (Kind.NOW, Kind.THREAD) for at in _led_by(program, s)}
     for kind, places in missed.items():
-        found += [Start(CULPRITS, sides.culprits, (Frame(file, line, ""),), kind) for file, line in places]
+        for at in places:
+            came = kind in (Kind.RAISED, Kind.OUTSIDE) or at in here
+            found.append(Start(CULPRITS, sides.culprits, (Frame(*at, ""),), kind, came=came))
     seen: dict[tuple[int, tuple[tuple[str, int], ...]], Start] = {}
     for start in sorted(found, key=lambda each: each.kind):
         seen.setdefault((start.side, start.lines), start)
     return list(seen.values())
 
 
+def _led_by(program: Program, start: Start) -> Iterator[tuple[str, int]]:
+    """The line of the start, and those of the tests around it in its function."""
+    file, line = start.lines[0]
+    function, seen = program.function(file, line), {line}
+    waiting = [line]
+    while waiting:
+        yield file, (at := waiting.pop())
+        around = {each.line for each, _ in function.controls(at)} if function is not None else set()
+        waiting += around - seen
+        seen |= around
+
+
 def _may_have_run(case: Case, ranks: Iterable[int], file: str, line: int) -> bool:
-    return any(case.ran.for_sure(rank, file, line) is not False for rank in ranks)
+    """True if one of the ranks is known to have; of ranks without counters, anyone may."""
+    counted = case.ran.known(ranks)
+    return not counted or any(case.ran.has(rank, file, line) for rank in counted)
 
 
 def _now(case: Case, side: int, ranks: Iterable[int]) -> Iterator[Start]:

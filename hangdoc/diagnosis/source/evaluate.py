@@ -147,6 +147,11 @@ def truth_of(text: str, values: Mapping[str, str]) -> bool | None:
     return truth(test, values) if test is not None else None
 
 
+def is_expression(text: str) -> bool:
+    """True if the text can be parsed as one expression."""
+    return _parsed(text) is not None
+
+
 @lru_cache(maxsize=4096)
 def names_in(text: str) -> tuple[str, ...]:
     """The names and attributes of the expression, each once: `rank == 0 and self.every` → rank, self.every. What is
@@ -173,7 +178,8 @@ def sets_constant(text: str) -> bool:
         statements = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    value = getattr(statements[0], "value", None) if len(statements) == 1 else None
+    alone = len(statements) == 1 and not isinstance(statements[0], ast.AugAssign)
+    value = getattr(statements[0], "value", None) if alone else None
     if isinstance(value, ast.UnaryOp):
         value = value.operand
     empty = isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set) and not list(ast.iter_child_nodes(value))[1:]

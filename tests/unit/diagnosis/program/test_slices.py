@@ -420,3 +420,45 @@ def test_reached(name):
     code, outcome = CASES[name]
     found, goal = reached(main=code)
     assert outcome in outcomes(found, goal)
+
+
+ROUNDS = """
+    def rows(path, keep):
+        for line in open(path):
+            if line in keep:  # goal
+                yield parsed(line)
+
+    def parsed(line):
+        return 0 if line == "" else int(line)
+
+    def main(path, keep, out):
+        for row in {}:
+            out.append(row)
+        reduce()  # start
+"""
+
+
+@pytest.mark.parametrize("gone_through", ["rows(path, keep)", "enumerate(rows(path, keep))"])
+def test_how_often_a_loop_goes_round_does_not_depend_on_what_it_is_given(gone_through):
+    found, goal = reached(train=ROUNDS.format(gone_through))
+    assert outcomes(found, goal)
+    assert 'line == ""' not in {each.item.text for each in found}
+
+
+def test_what_a_loop_is_given_decides_where_it_is_read():
+    found, _ = reached(train=ROUNDS.format("rows(path, keep)").replace("reduce()", "reduce(row)"))
+    assert 'line == ""' in {each.item.text for each in found}
+
+
+def test_each_half_of_a_test_knows_what_it_was():
+    text = """
+        def stop(self):
+            if self.waited > 3:  # goal
+                self.done = True
+
+        def main(self):
+            while self.epoch < 9 and not self.done:
+                reduce()  # start
+    """
+    found, goal = reached(train=text)
+    assert outcomes(found, goal) == ["False"]

@@ -39,12 +39,15 @@ def _function(code: str, line: int) -> str:
     return heads[-1][4:].partition("(")[0] if heads and not code.split("\n")[line - 1][:1].strip() else "<module>"
 
 
-def case_of(code: str, stacks: Mapping[int, Stack], ran: Mapping[int, RanCode] | None = None) -> Case:
+def case_of(
+    code: str, stacks: Mapping[int, Stack], ran: Mapping[int, RanCode | tuple[RanCode, ...]] | None = None
+) -> Case:
     """A job whose ranks have these stacks now."""
     ranks = []
     for rank, frames in stacks.items():
         thread = Thread(100 + rank, "MainThread", "S", frames=frames)
-        counted = (ran[rank],) if ran else ()
+        counted = ran[rank] if ran else ()
+        counted = (counted,) if isinstance(counted, RanCode) else counted
         process = Process(100 + rank, 1, "rank", looks=(ProcessState(1.0, "S", threads=(thread,)),), code=counted)
         ranks.append(RankSnapshot(rank, "host", "environment", world_size=len(stacks), process=process))
     job = JobSnapshot(1.0, "attach", ranks=tuple(ranks), modules=(Module(FILE, "sha256:0", code),))
@@ -236,3 +239,151 @@ def test_a_case_reads_nothing_of_the_new_diagnosis_unless_it_is_asked_for() -> N
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+CHAIN = code(
+    """
+    def bad(loss):
+        if loss > ceiling():
+            note(loss)
+            return True
+        return False
+
+    def step(loss):
+        if bad(loss):
+            count(loss)
+            return
+        dist.all_reduce(loss)
+
+    def main(losses):
+        for loss in losses:
+            step(loss)
+        dist.barrier()
+    """
+)
+
+
+def of_function(name: str, *lines: int, idle: tuple[int, ...] = ()) -> RanCode:
+    return RanCode(FILE, name, line_of(CHAIN, f"def {name}"), called=True, ran=lines, idle=idle)
+
+
+def test_of_a_chain_that_is_proved_the_first_to_differ_is_the_reason() -> None:
+    others = (of_function("bad", 2, 5, idle=(3,)), of_function("step", 8, 11, idle=(9,)))
+    culprit = (of_function("bad", 2, 3, 5), of_function("step", 8, 9, 11))
+    here, there = stack(CHAIN, "dist.barrier"), stack(CHAIN, "all_reduce", "step(loss)")
+    case = case_of(CHAIN, {0: there, 1: here, 2: there}, {0: others, 1: culprit, 2: others})
+    found = reasons(case, SIDES, [(CULPRITS, here, True), (OTHERS, there, True)])
+    assert [each.item.text for each in found.reasons[:2]] == ["loss > ceiling()", "bad(loss)"]
+    assert [(each.strength, each.source) for each in found.reasons[:2]] == [(Strength.PROVED, "counters")] * 2
+
+
+def test_the_values_that_a_caller_hands_on_tell_which_test_behind_the_first_decided() -> None:
+    text = code(
+        """
+        def due(step, used):
+            if step < first():
+                return False
+            if used > limit():
+                return True
+            return False
+
+        def main():
+            for step in range(start(), 99):
+                used = measure()
+                if due(step, used):
+                    dist.barrier()
+                dist.all_reduce(x)
+        """
+    )
+    here = stack(text, "barrier", step="6", used="900")
+    there = stack(text, "all_reduce", step="7", used="12")
+    found = found_in(text, here, there)
+    assert found.reasons[0].item.text == "used > limit()"
+
+
+LOCK = code(
+    """
+    def acquire(lock):
+        while not create(lock):
+            if owner_is_gone(lock):
+                remove(lock)
+                continue
+            if too_old(lock):
+                clear(lock)
+            pause(lock)
+    """
+)
+
+
+def test_at_its_own_waiting_line_the_culprit_is_compared_by_how_it_came_there() -> None:
+    counted = {
+        0: RanCode(FILE, "acquire", 1, called=True, ran=(2, 3, 4), idle=(6, 7, 8)),
+        1: RanCode(FILE, "acquire", 1, called=True, ran=(2, 3, 6, 8), idle=(4, 7)),
+    }
+    case = case_of(LOCK, {0: (), 1: stack(LOCK, "pause(lock)")}, counted)
+    found = reasons(case, Sides((1,), (0,)))
+    assert found.reasons[0].item.text == "owner_is_gone(lock)"
+    assert found.reasons[0].strength == Strength.PROVED
+    assert "too_old(lock)" not in {each.item.text for each in found.reasons}  # the others never came to it
+
+
+def test_what_anybody_could_have_raised_is_no_start_where_the_counters_saw_nobody_raise() -> None:
+    text = code(
+        """
+        def main(rows):
+            if missing():
+                raise ValueError(rows)
+            dist.all_reduce(rows)
+        """
+    )
+    at = stack(text, "all_reduce")
+    counted = {rank: RanCode(FILE, "main", 1, called=True, ran=(2, 4), idle=()) for rank in (0, 1, 2)}
+    found = reasons(case_of(text, {0: at, 1: at, 2: at}, counted), SIDES)
+    assert all(each.start.name != "RAISED" for each in found.reasons)
+
+
+def test_what_is_so_by_the_rank_stands_behind_what_else_is_proved() -> None:
+    text = code(
+        """
+        def main(rank, rows):
+            if rank == 1:
+                dist.barrier()
+            if len(rows) > limit():
+                dist.all_reduce(rows)
+        """
+    )
+    counted = {
+        0: RanCode(FILE, "main", 1, called=True, ran=(2, 4, 5), idle=(3,)),
+        1: RanCode(FILE, "main", 1, called=True, ran=(2, 3, 4), idle=(5,)),
+        2: RanCode(FILE, "main", 1, called=True, ran=(2, 4, 5), idle=(3,)),
+    }
+    found = found_in(text, stack(text, "barrier"), stack(text, "all_reduce"), counted)
+    assert [each.item.text for each in found.reasons[:2]] == ["len(rows) > limit()", "rank == 1"]
+
+
+def test_without_ranks_to_compare_with_nothing_is_said() -> None:
+    here = stack(TWO_CALLS, "barrier", "step(load")
+    found = reasons(case_of(TWO_CALLS, {0: here, 1: here}), Sides((0, 1), ()))
+    assert found.slice
+    assert not found.reasons
+
+
+def test_a_value_of_which_nothing_is_seen_is_not_said() -> None:
+    found = found_in(ONE_PATH, stack(ONE_PATH, "all_reduce"), stack(ONE_PATH, "all_reduce"))
+    assert found.slice
+    assert not found.reasons
+
+
+def test_the_test_around_its_own_waiting_line_is_no_part_that_it_plays() -> None:
+    text = code(
+        """
+        def main(rank):
+            if rank == 1:
+                while not marker.exists():
+                    time.sleep(1)
+            dist.all_reduce(x)
+        """
+    )
+    found = found_in(text, stack(text, "time.sleep"), stack(text, "all_reduce"), parted=False)
+    by_rank = next(each for each in found.reasons if each.item.text == "rank == 1")
+    assert by_rank.strength == Strength.PROVED

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from hangdoc.diagnosis.source.evaluate import truth, value_of
+from hangdoc.diagnosis.source.evaluate import is_expression, sets_constant, truth, value_of
 from hangdoc.diagnosis.source.loops import calls_its_items, last_of_range
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.diagnosis.source.sources import Sources
@@ -84,3 +84,17 @@ def step(probe, step):
 def test_a_condition_that_asks_for_the_rank_in_a_function(line: int, expected: bool) -> None:
     sources = Sources((SourceText("/job/train.py", "<module>", 1, PROGRAM),))
     assert asks_for_rank(sources, "/job/train.py", line) is expected
+
+
+@pytest.mark.parametrize(
+    ("statement", "constant"),
+    [("self.stale = True", True), ("return None", True), ("x = []", True), ("scale *= 2", False), ("x = f()", False)],
+)
+def test_what_sets_a_value_that_is_written_there(statement: str, constant: bool) -> None:
+    assert sets_constant(statement) is constant
+
+
+def test_what_is_an_expression() -> None:
+    assert is_expression("a + b(1)")
+    assert not is_expression("a = b")
+    assert not is_expression("")
