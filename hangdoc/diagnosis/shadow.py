@@ -15,8 +15,9 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
 from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.known import Strength
-from hangdoc.diagnosis.reason.reasons import Found, Reason, reasons
+from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Parted, Sides
 from hangdoc.model.diagnosis import Branch, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
