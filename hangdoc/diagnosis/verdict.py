@@ -268,12 +268,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
-    if os.environ.get("HANGDOC_ENGINE") == "next":
-        from hangdoc.diagnosis.shadow import with_reason  # whoever does not ask for it does not wait for its import
-
-        sides = with_reason(case, found, sides)
     branch = sides.branch if sides is not None else None
-    return Diagnosis(
+    diagnosis = Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
         confidence=confidence,
@@ -309,6 +305,11 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         world_size=case.job.world_size or len(case.activities) or None,
         unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
+    if os.environ.get("HANGDOC_ENGINE") != "next":
+        return diagnosis
+    from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
+
+    return as_judged(case, found, diagnosis)
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ hangdoc/scenarios.py): there the words decide, as in run.py. All others are not 
 The table says how much of what is expected is right ("found") and how much of what is said ("precise"). Certain covers
 every clause: the cases that are certain with a clause that is wrong are listed by name. With --write the figures and a
 line a case go to saved.json; later runs print what has become better and worse since. Exit status 1 if anything has
-become worse. With --engine next it is the new diagnosis that is judged, with both also where the two disagree.
+become worse. With --engine next it is the new diagnosis that is judged, with both also how sure each is, and where the
+two disagree.
 """
 
 from __future__ import annotations
@@ -301,6 +302,20 @@ def disagreements(today: Sequence[Judged], following: Sequence[Judged]) -> list[
     return found
 
 
+def confidences(today: Sequence[Judged], following: Sequence[Judged]) -> str:
+    """How sure both are: in how many cases, and in how many of these the culprits of each are right."""
+    pairs: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for old, new in zip(today, following, strict=True):
+        rights = (old.grades["culprits"].word == RIGHT, new.grades["culprits"].word == RIGHT)
+        pairs.setdefault((old.confidence, new.confidence), []).append(rights)
+    lines = ["| today | next | cases | culprits right today | next |", "|---" * 5 + "|"]
+    for old_level, new_level in ((a, b) for a in LEVELS for b in LEVELS if (a, b) in pairs):
+        found = pairs[old_level, new_level]
+        each = (sum(side) for side in zip(*found, strict=True))
+        lines.append(f"| {old_level} | {new_level} | {len(found)} | {' | '.join(map(str, each))} |")
+    return "\n".join(lines)
+
+
 def written(results: Sequence[Judged]) -> str:
     """The text of saved.json."""
     counted = {group: figures(some) for group, some in groups(results).items()}
@@ -338,6 +353,7 @@ def main() -> int:
         following = _judged(chosen, NEXT, options.jobs)
         print("next:")
         _show(following)
+        print(f"\n{confidences(results, following)}")
         lines = disagreements(results, following)
         print("\n".join([f"\nThey disagree, today → next: {len(lines)}", *(f"  {line}" for line in lines)]))
         print("\ntoday:")

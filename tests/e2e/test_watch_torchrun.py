@@ -12,13 +12,14 @@ import pytest
 from conftest import MARK, Watch, end_all, survivors
 from terminal import DEADLINE, HANGDOC, Terminal, child_of, environment, kill, wait_until
 
+BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 JOB = """
 import os, pathlib, sys, time
 import torch, torch.distributed as dist
 def say(what): # in one piece: torchrun's ranks are unbuffered, and write into one another's lines
     os.write(1, f"{{what}} {{rank}}\\n".encode())
-rank, restart = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+rank, restart = int(os.environ["RANK"]), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 {at_first}
 dist.init_process_group("gloo")
 tensor = torch.ones(8)
@@ -38,16 +39,21 @@ def job(tmp_path: Path, at_twenty: str = "pass", at_first: str = "") -> list[str
     return [*TORCHRUN, str(script)]
 
 
+def by_hand(tmp_path: Path, at_twenty: str) -> list[str]:
+    """The same job without an agent, of which the test says nothing."""
+    return [sys.executable, str(BY_HAND), f"2:{job(tmp_path, at_twenty)[-1]}"]
+
+
 @pytest.mark.slow
 def test_a_job_that_moves_again(watch: Watch, tmp_path: Path) -> None:
-    done = watch(job(tmp_path, "time.sleep(7 * rank)"), stall_after=3)
+    done = watch(by_hand(tmp_path, "time.sleep(7 * rank)"), stall_after=3)
     assert done.status == 0, done.explain()
     assert done.stderr.count("hangdoc ◔ slow") == 1, done.explain()
     told = [line for line in done.stderr.splitlines() if "moves again after" in line]
     assert len(told) == 1, done.explain()
     assert 6 <= int(told[0].split()[-2]) <= 10, told
     assert "✖" not in done.stderr
-    assert sorted(done.stdout.split()) == ["0", "1", "through", "through"]
+    assert sorted(done.stdout.splitlines()) == ["job 0 0", "through 0", "through 1"]
     assert done.document is not None
     assert done.document["outcome"] == "slow"
 
@@ -100,7 +106,7 @@ def test_ctrl_c_of_a_training_job_is_no_failure(tmp_path: Path, mark: str) -> No
 
 @pytest.mark.slow
 def test_ranks_run_to_their_end_when_the_watcher_is_killed(tmp_path: Path, mark: str) -> None:
-    command = job(tmp_path, "say('under way'); time.sleep(2)")
+    command = by_hand(tmp_path, "say('under way'); time.sleep(2)")
     output = tmp_path / "output"
     with output.open("wb") as file:
         watcher = subprocess.Popen(

@@ -45,13 +45,12 @@ def told(diagnosis: Diagnosis) -> tuple[tuple[int, ...], str]:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (by_hand("computes.py"), ((1,), "HD501")),
         (by_hand("saves.py"), ((0,), "HD501")),
         (by_hand("joins.py"), ((0,), "HD501")),
         (by_hand("serves.py"), ((0,), "")),
         (by_hand("compiles.py"), ((), "")),
     ],
-    ids=["computes", "saves", "joins", "serves", "compiles"],
+    ids=["saves", "joins", "serves", "compiles"],
 )
 def test_a_slow_but_healthy_job_ends_by_itself(
     command: list[str], expected: tuple[tuple[int, ...], str], watch: Watch

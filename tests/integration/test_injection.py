@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -20,7 +21,6 @@ from pathlib import Path
 import pytest
 from conftest import MARK, end_all
 
-from hangdoc.capture.find import ranks
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.host import capture_job
 from hangdoc.capture.inject import injection, safety
@@ -36,6 +36,7 @@ from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
 PROGRAMS = Path(__file__).parent / "programs"
+BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 pytestmark = [
     pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed"),
 ]
@@ -56,30 +57,33 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Four ranks that wait in four ways (programs/held.py), frozen."""
     folder = tmp_path_factory.mktemp("held")
     mark = f"injection-{os.getpid()}-{time.monotonic_ns()}"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    command = [sys.executable, str(BY_HAND), f"4:{PROGRAMS / 'held.py'}", "--", str(folder / "go"), str(folder)]
     with (folder / "output").open("wb") as output:
         launcher = subprocess.Popen(
-            [*command, str(PROGRAMS / "held.py"), str(folder / "go"), str(folder)],
+            command,
             env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"},
             stdout=output,
             stderr=output,
         )
     try:
-        yield Job(launcher, _frozen(launcher), folder)
+        yield Job(launcher, _frozen(launcher, folder), folder)
     finally:
         end_all(mark)
         launcher.wait(20)
 
 
-def _frozen(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
+def _frozen(launcher: subprocess.Popen[bytes], folder: Path) -> dict[int, int]:
     deadline = time.monotonic() + 200
     before: list[object] = []
     while time.monotonic() < deadline:
         assert launcher.poll() is None
-        pids = {target.rank: target.pid for target in ranks.find_ranks(launcher.pid) if target.pid is not None}
+        pids = {int(path.stem): int(path.read_text() or 0) for path in sorted(folder.glob("*.pid"))}
+        if len(pids) < 4 or not all(pids.values()):
+            time.sleep(0.1)
+            continue
         now: list[object] = [len(os.listdir(f"/proc/{pid}/task")) for pid in pids.values()]
         # A gloo group has three threads; by then rank 0 waits for the others' gradients.
-        if len(now) == 4 and all(count >= 4 for count in now) and not _shut(pids, look_twice(pids)) and now == before:
+        if all(count >= 4 for count in now) and not _shut(pids, look_twice(pids)) and now == before:
             return pids
         before = now
         time.sleep(0.5)
@@ -252,28 +256,43 @@ def test_the_job_goes_on_and_nothing_is_left_in_it(job: Job) -> None:
 Odd = Callable[..., int]
 
 
+@pytest.fixture(scope="module")
+def odd_ranks() -> Iterator[subprocess.Popen[bytes]]:
+    """Imports torch once for them all (programs/odd_rank.py)."""
+    mark = f"odd-{os.getpid()}-{time.monotonic_ns()}"
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "odd_rank.py")],
+        env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    try:
+        yield process
+    finally:
+        end_all(mark)
+        process.communicate(timeout=20)
+
+
 @pytest.fixture
-def odd(mark: str, tmp_path: Path) -> Iterator[Odd]:
-    """One rank in a state of its own (programs/odd_rank.py); the pid once it has said that it is ready."""
-    running: list[subprocess.Popen[bytes]] = []
+def odd(odd_ranks: subprocess.Popen[bytes], tmp_path: Path) -> Iterator[Odd]:
+    """One rank in a state of its own; the pid once it has said that it is ready."""
+    running: list[int] = []
 
     def start(state: str) -> int:
-        process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / "odd_rank.py"), state, str(tmp_path / "fifo")],
-            env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-        )
-        running.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process.pid
+        assert odd_ranks.stdin is not None
+        assert odd_ranks.stdout is not None
+        odd_ranks.stdin.write(f"{state} {tmp_path / 'fifo'}\n".encode())
+        running.append(int(odd_ranks.stdout.readline()))
+        return running[-1]
 
     yield start
-    for process in running:
-        process.kill()
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         if (tmp_path / "fifo").exists():  # the child of the vfork may wait for a writer for ever
             os.close(os.open(tmp_path / "fifo", os.O_RDWR))
-        process.communicate(timeout=20)
+        _until(lambda pid=pid: not procfs.exists(pid))  # type: ignore[misc]
 
 
 def _until(holds: Callable[[], bool], seconds: float = 20) -> None:

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.syntax import holds, last_name
+from hangdoc.diagnosis.source.syntax import holds, last_name, walk
 from hangdoc.diagnosis.state.threads import Chain
 from hangdoc.model.kinds import Confidence
 
@@ -58,7 +58,7 @@ def asked_more(case: Case, absent: tuple[int, ...], waiting: tuple[int, ...], ch
 def _calls(case: Case, left: LeftBehind, name: str) -> bool:
     """True if what runs under the condition calls the function."""
     tree = case.sources.function(left.file, left.line)
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == left.guard.line] if tree else []
+    nodes = [n for n in walk(tree) if isinstance(n, ast.If) and n.lineno == left.guard.line] if tree else []
     suites = [n.body if left.guard.taken else n.orelse for n in nodes]
-    calls = [c for suite in suites for n in suite for c in ast.walk(n) if isinstance(c, ast.Call)]
+    calls = [c for suite in suites for n in suite for c in walk(n) if isinstance(c, ast.Call)]
     return any(last_name(call.func) == name and not holds(nodes[0].test, call.lineno) for call in calls)

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, walk
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -103,7 +103,7 @@ def _around_sends(case: Case, rank: int, *, before: bool) -> list[Condition]:
         function = enclosing_function(tree, frame.line) if tree is not None else None
         if function is None:
             continue
-        loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
+        loops = [n for n in walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
         within = function if before or not loops else loops[0]
         calls = calls_in([n for n in getattr(within, "body", []) if isinstance(n, ast.stmt)])
         sends = [call for call in calls if passes_message(case.sources, call, names(_SENDS))]

@@ -28,7 +28,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, text_of, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
@@ -108,7 +108,7 @@ def told_apart(
     if tree is None:
         return {}
     function = enclosing_function(tree, made_at.line)
-    known = [text_of(n) for n in ast.walk(function) if isinstance(n, ast.Name | ast.Attribute)]
+    known = [text_of(n) for n in walk(function) if isinstance(n, ast.Name | ast.Attribute)]
     found: dict[str, dict[int, str]] = {}
     for name in dict.fromkeys(known):
         last = name.rpartition(".")[2]
@@ -139,7 +139,7 @@ def _has_set(case: Case, rank: int, set_at: Frame) -> bool:
             continue
         function = enclosing_function(tree, frame.line)
         met = {guard.place for guard in guards(tree, frame.line)}
-        for node in ast.walk(function):
+        for node in walk(function):
             if not isinstance(node, ast.stmt) or has_blocks(node) or node.lineno >= frame.line:
                 continue
             if holds(node, frame.line) or not _always(tree, node.lineno, met):
@@ -182,7 +182,7 @@ def _item(case: Case, rank: int, waiting: frozenset[int]) -> set[int]:
     if frame is None or tree is None:
         return set()
     function = enclosing_function(tree, frame.line)
-    nodes = [n for n in ast.walk(function) if isinstance(n, _GOING_OVER) and holds(n, frame.line)]
+    nodes = [n for n in walk(function) if isinstance(n, _GOING_OVER) and holds(n, frame.line)]
     loops = [each for n in nodes for each in ([n] if isinstance(n, ast.For) else n.generators)]
     if len(loops) != 1 or not isinstance(loops[0].target, ast.Name) or _in_other_loop(case, rank):
         return set()

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
 from hangdoc.model.kinds import Confidence
@@ -71,12 +71,10 @@ def _skippable(sources: Sources) -> Iterator[tuple[Frame, Condition]]:
 
 def _setting_what_they_get(tree: ast.AST) -> Iterator[str]:
     """The functions that set a key which they are given: 'post' of `def post(key, x): ⏎ store.set(key, x)`."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         lines = set(store_sets(node)) if isinstance(node, ast.FunctionDef) else set()
         if isinstance(node, ast.FunctionDef) and lines:
             given = {each.arg for each in (*node.args.posonlyargs, *node.args.args)}
-            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n.lineno in lines and n.args]
-            if any(
-                isinstance(name, ast.Name) and name.id in given for call in calls for name in ast.walk(call.args[0])
-            ):
+            calls = [n for n in walk(node) if isinstance(n, ast.Call) and n.lineno in lines and n.args]
+            if any(isinstance(name, ast.Name) and name.id in given for call in calls for name in walk(call.args[0])):
                 yield node.name

@@ -28,7 +28,7 @@ from hangdoc.diagnosis.frames.stacks import fork, is_in, same_function, site_of,
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, requests
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, walk
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.process import Frame, Thread
@@ -344,7 +344,7 @@ def _set_under(tree: ast.AST, guard: Guard, frame: Frame) -> bool | None:
     Example: `if name != "ps": ⏎ ref = make() ⏎ train(ref)`, and the frame's locals are name and ref → True.
     """
     here = enclosing_function(tree, frame.line)
-    stored = [n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    stored = [n for n in walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     within = {n.id for n in stored if guard.holds(n.lineno)} - {n.id for n in stored if not guard.holds(n.lineno)}
     seen = {local.name for local in frame.locals}
     if frame.line < guard.line and not within & seen:

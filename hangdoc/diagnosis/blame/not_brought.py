@@ -25,7 +25,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, walk
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -194,7 +194,7 @@ def _leads_past(sources: Sources, left: LeftBehind, places: tuple[Frame, ...]) -
     """True if the condition is in the function of such a line, or in one that calls this function; False for a handler
     of exceptions after which it tries again."""
     around = sources.function(left.file, left.line)
-    tried = [n for n in ast.walk(around) if isinstance(n, ast.Try)] if around is not None else []
+    tried = [n for n in walk(around) if isinstance(n, ast.Try)] if around is not None else []
     tried = [n for n in tried if any(holds(handler, left.line) for handler in n.handlers)]
     if around is not None and not left.jumps and any(tries_again(around, each.lineno) for each in tried):
         return False

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.polls import polling_loop
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, walk
 from hangdoc.diagnosis.source.values import equals_rank, is_hidden
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
@@ -68,12 +68,12 @@ def _named_there(case: Case, where: Frame) -> list[str]:
     function = enclosing_function(tree, where.line)
     loop = polling_loop(tree, where.line)
     asked: list[ast.AST] = [loop.test] if isinstance(loop, ast.While) else []
-    asked = asked or [n for n in ast.walk(function) if isinstance(n, ast.Call) and holds(n, where.line)]
+    asked = asked or [n for n in walk(function) if isinstance(n, ast.Call) and holds(n, where.line)]
     found: dict[str, None] = {}
     for _ in range(_STEPS):
-        parts = [part for each in asked for part in ast.walk(each) if isinstance(part, ast.Name | ast.Attribute)]
+        parts = [part for each in asked for part in walk(each) if isinstance(part, ast.Name | ast.Attribute)]
         new = dict.fromkeys(name for part in parts if (name := dotted(part)) and name not in found)
         found |= new
-        sets = (n for n in ast.walk(function) if isinstance(n, ast.Assign))
+        sets = (n for n in walk(function) if isinstance(n, ast.Assign))
         asked = [n.value for n in sets if any(dotted(target) in new for target in n.targets)]
     return list(found)

@@ -17,7 +17,7 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.message_calls import peer_of
 from hangdoc.diagnosis.source.polls import object_of, polling_loop
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, text_of
+from hangdoc.diagnosis.source.syntax import last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -54,7 +54,7 @@ def _loop_of(sources: Sources, activity: Activity) -> Condition | None:
         loop = polling_loop(tree, frame.line) if tree is not None else None
         if tree is None or not isinstance(loop, ast.While):
             continue
-        asked = [n for n in ast.walk(loop.test) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_work")]
+        asked = [n for n in walk(loop.test) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_work")]
         if asked and not ways_out(tree, loop.lineno) and all(_is_message(sources, loop.test, call) for call in asked):
             return Condition(f"while {text_of(loop.test)}:", frame.file, loop.lineno)
     return None
@@ -67,12 +67,12 @@ def _is_message(sources: Sources, test: ast.expr, asked: ast.Call) -> bool:
     [dist.irecv(box, src=peer) for …]`.
     """
     name = object_of(asked)
-    over = [part for node in ast.walk(test) for part in getattr(node, "generators", ())]
+    over = [part for node in walk(test) for part in getattr(node, "generators", ())]
     name = next((last_name(part.iter) for part in over if last_name(part.target) == name), name)
     given = [
         node.value
         for _, tree in sources.user_trees()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Assign) and any(last_name(target) == name for target in node.targets)
     ]
     return bool(given) and all(map(_issues, given))

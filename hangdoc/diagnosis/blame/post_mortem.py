@@ -48,7 +48,7 @@ def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
 
 def _failed_by_itself(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
     """The ranks whose end was no consequence of another's; None if all only lost their peers."""
-    first = _own_failures(case, failed)
+    first = own_failures(case, failed)
     raised = bool(first) and bool(failed[first[0]].exception)
     aborted = None if raised else _aborted_in_a_call(case, failed)
     if aborted is not None or not first:
@@ -242,7 +242,7 @@ def _failed(end: ProcessExit) -> bool:
     return bool(end.signal or end.status or end.exception)
 
 
-def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
+def own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
     """The first rank that was killed from outside or failed outside of a collective, and those that failed alike.
 
     Example: ranks 0 and 2 raised one KeyError at data.py:8, rank 1 lost its peers in all_reduce → (0, 2).

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, last_name, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import is_past_setting
 from hangdoc.model.kinds import Confidence
@@ -63,12 +63,12 @@ def _counted_at(sources: Sources, frame: Frame) -> Frame | None:
     function = enclosing_function(tree, frame.line) if tree is not None else None
     counts = {
         target.id
-        for node in (ast.walk(function) if function is not None else ())
+        for node in (walk(function) if function is not None else ())
         if isinstance(node, ast.Assign) and _counts(node.value)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(function) if function is not None else ():
+    for node in walk(function) if function is not None else ():
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare) or node.lineno >= frame.line:
             continue
         sides = [node.test.left, *node.test.comparators]

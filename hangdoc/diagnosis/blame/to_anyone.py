@@ -27,7 +27,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import LeftOut
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.message_calls import passes_message
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, names_in
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, names_in, walk
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
@@ -184,20 +184,20 @@ def _left_by_itself(case: Case, left: LeftLoop) -> bool:
     out = {line for line, _ in ways_out(tree, left.frame.line)} if tree is not None else set()
     if here is None or not out:
         return False
-    calls = [node for node in ast.walk(here) if isinstance(node, ast.Call)]
-    loop = next((n for n in ast.walk(here) if isinstance(n, LOOPS) and n.lineno == left.frame.line), here)
+    calls = [node for node in walk(here) if isinstance(node, ast.Call)]
+    loop = next((n for n in walk(here) if isinstance(n, LOOPS) and n.lineno == left.frame.line), here)
     end = getattr(loop, "end_lineno", None) or left.frame.line
     if any(call.lineno > end and passes_message(case.sources, call, names("sends_message")) for call in calls):
         return False
     taking = [call for call in calls if passes_message(case.sources, call, names("receives_message"))]
     received = {name for call in taking for argument in call.args[:1] for name in names_in(argument)}
-    for node in ast.walk(here):
+    for node in walk(here):
         if isinstance(node, ast.Assign):
-            computed = any(isinstance(part, ast.BinOp) for part in ast.walk(node.value))
-            if any(part in taking for part in ast.walk(node.value)) or (not computed and _names(node.value, received)):
+            computed = any(isinstance(part, ast.BinOp) for part in walk(node.value))
+            if any(part in taking for part in walk(node.value)) or (not computed and _names(node.value, received)):
                 received |= {name for target in node.targets for name in names_in(target)}
     out.add(left.frame.line)
-    tests = (n.test for n in ast.walk(here) if isinstance(n, ast.If | ast.While) and n.lineno in out)
+    tests = (n.test for n in walk(here) if isinstance(n, ast.If | ast.While) and n.lineno in out)
     return not any(_names(test, received) for test in tests)
 
 

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, w
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of, walk
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -173,7 +173,7 @@ def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | No
     """
     tree = sources.function(frame.file, frame.line)
     here = enclosing_function(tree, frame.line) if tree is not None else ast.Module([], [])
-    tests = [n for n in ast.walk(here) if isinstance(n, ast.If) and n.lineno < frame.line and not holds(n, frame.line)]
+    tests = [n for n in walk(here) if isinstance(n, ast.If) and n.lineno < frame.line and not holds(n, frame.line)]
     for node in sorted(tests, key=lambda each: -each.lineno):
         if pattern("rank_word").search(text_of(node.test)):
             lines = (line_that_sets(sources, frame.file, each, files_made) for each in node.body)

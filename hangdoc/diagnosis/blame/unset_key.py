@@ -19,7 +19,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
 from hangdoc.model.kinds import Confidence
@@ -168,7 +168,7 @@ def other_arm(sources: Sources, frame: Frame, sets: Lines) -> tuple[Frame, Condi
     """
     tree = sources.function(frame.file, frame.line)
     around = {g.line for g in guards(tree, frame.line) if g.kind in ("if", "return")} if tree is not None else set()
-    tests = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
+    tests = (n for n in walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
     for node in sorted(tests, key=lambda each: -each.lineno):
         arm = node.orelse if any(holds(each, frame.line) for each in node.body) else node.body
         for each in arm:
@@ -183,7 +183,7 @@ def line_that_sets(sources: Sources, file: str, node: ast.AST, sets: Lines, deep
     own = sets(node)
     if own:
         return Frame(file, own[0], "")
-    called = [last_name(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)] if deep else []
+    called = [last_name(each.func) for each in walk(node) if isinstance(each, ast.Call)] if deep else []
     for name in called:
         found = sources.user_definitions(name)
         if len(found) == 1 and (line := line_that_sets(sources, *found[0], sets, deep - 1)) is not None:
@@ -197,15 +197,15 @@ def is_by_rank(sources: Sources, setting: Frame) -> bool:
     A literal of the source is masked, with all that is put into it, and may hold the rank.
     """
     at = place_of(sources, setting.file, setting.line)
-    calls = [n for n in ast.walk(at.tree) if isinstance(n, ast.Call) and holds(n, setting.line)] if at else []
+    calls = [n for n in walk(at.tree) if isinstance(n, ast.Call) and holds(n, setting.line)] if at else []
     keys = [call.args[0] for call in calls if last_name(call.func) in names("store_setter") and len(call.args) > 1]
     return at is not None and any(_names_the_rank(sources, at, key, _DEEPEST) for key in keys)
 
 
 def _names_the_rank(sources: Sources, at: Place, key: ast.expr, deep: int) -> bool:
     """True if the expression names the rank, or something that was put together with it."""
-    parts = [each for each in ast.walk(key) if isinstance(each, ast.Name | ast.Attribute)]
-    if any(isinstance(each, ast.JoinedStr) for each in ast.walk(key)) and not parts:
+    parts = [each for each in walk(key) if isinstance(each, ast.Name | ast.Attribute)]
+    if any(isinstance(each, ast.JoinedStr) for each in walk(key)) and not parts:
         return True
     if any(is_rank_name(dotted(each)) for each in parts) or pattern("rank_word").search(text_of(key)):
         return True
@@ -252,10 +252,10 @@ def awaits_those_of_all(case: Case, rank: int) -> bool:
         return False
     if _goes_over_ranks(at.tree, frame.line):
         return True
-    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)]
+    calls = [n for n in walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)]
     awaited = [each for call in calls for each in call.args]
     awaited += [s.value for each in awaited for s in settings(case.sources, at, each) if s.value is not None]
-    parts = (part for each in awaited for part in ast.walk(each) if isinstance(part, ast.comprehension))
+    parts = (part for each in awaited for part in walk(each) if isinstance(part, ast.comprehension))
     return any(_is_over_ranks(part.target, part.iter) for part in parts)
 
 
@@ -277,7 +277,7 @@ def own_setting(sources: Sources) -> Frame | None:
     """
     found: dict[Frame, bool] = {}
     for file, tree in sources.user_trees():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1):
             setter = isinstance(call.func, ast.Attribute) and call.func.attr in names("store_setter")
             if setter and not isinstance(call.args[0], ast.Constant):
                 where = Frame(file, call.lineno, function_name(tree, call.lineno))
@@ -296,7 +296,7 @@ def deletes_keys(sources: Sources) -> bool:
 
 def _goes_over_ranks(tree: ast.AST, line: int) -> bool:
     function = enclosing_function(tree, line)
-    loops = (node for node in ast.walk(function) if isinstance(node, ast.For) and holds(node, line))
+    loops = (node for node in walk(function) if isinstance(node, ast.For) and holds(node, line))
     return any(_is_over_ranks(loop.target, loop.iter) for loop in loops)
 
 

@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, names_in
+from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.missing_threads import MissingThread, missing_threads
 from hangdoc.model.kinds import COMMUNICATING, Confidence
@@ -184,7 +184,7 @@ def _by_counts(case: Case, waiting: tuple[int, ...], lines: list[Frame], functio
         last_name(node.target)
         for each in lines
         if (here := place_of(case.sources, each.file, each.line)) is not None
-        for node in ast.walk(here.function)
+        for node in walk(here.function)
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
     }
     everybody = tuple(sorted(case.activities))
@@ -280,7 +280,7 @@ def is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
 def is_of_rank(way: Condition) -> bool:
     """True for a test of nothing but the rank, which goes alike every time: `if rank != 0:`."""
     try:
-        tests = [n.test for n in ast.walk(ast.parse(f"{way.source} ...")) if isinstance(n, ast.If)]
+        tests = [n.test for n in walk(ast.parse(f"{way.source} ...")) if isinstance(n, ast.If)]
     except SyntaxError:  # `except OSError:`, and what was shortened
         return False
     return bool(tests) and all(is_rank_name(name) for test in tests for name in names_in(test))

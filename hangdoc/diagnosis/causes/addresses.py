@@ -13,7 +13,7 @@ from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.condition.elsewhere.answers import answers_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 _PORT, _HOST = "MASTER_PORT", "MASTER_ADDR"
@@ -36,7 +36,7 @@ def what_set_them(sources: Sources, places: Collection[str]) -> list[Condition]:
 def _settings(tree: ast.AST, name: str) -> Iterator[tuple[int, ast.expr]]:
     """(line, value) of what sets the variable in an environment: `env["MASTER_PORT"] = p`, `dict(MASTER_PORT=p)`,
     `os.environ.setdefault("MASTER_PORT", p)`."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign):
             if any(isinstance(t, ast.Subscript) and _is(t.slice, name) for t in node.targets):
                 yield node.lineno, node.value
@@ -57,7 +57,7 @@ def _deciding(sources: Sources, file: str, tree: ast.AST, line: int, value: ast.
     function = enclosing_function(tree, line)
     named = set(names_in(value))
     lines = {line: value}
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assign | ast.AugAssign) and node.lineno < line:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(target, ast.Name) and target.id in named for target in targets):
@@ -65,6 +65,6 @@ def _deciding(sources: Sources, file: str, tree: ast.AST, line: int, value: ast.
     for at, given in sorted(lines.items(), key=lambda each: each[0]):
         around = [g for g in guards(function, at) if g.kind in CONDITIONS and "__name__" not in g.names]
         yield from (cited(guard, file) for guard in around)
-        yield from (Condition(f"if {text_of(n.test)}", file, at) for n in ast.walk(given) if isinstance(n, ast.IfExp))
-        calls: list[ast.expr] = [n for n in ast.walk(given) if isinstance(n, ast.Call)]
+        yield from (Condition(f"if {text_of(n.test)}", file, at) for n in walk(given) if isinstance(n, ast.IfExp))
+        calls: list[ast.expr] = [n for n in walk(given) if isinstance(n, ast.Call)]
         yield from (test for each in answers_of(sources, file, function, calls) for test in each.tests)

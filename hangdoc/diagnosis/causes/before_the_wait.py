@@ -9,7 +9,7 @@ from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, function_name, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, function_name, holds, last_name, walk
 from hangdoc.model.process import Frame, Stack
 
 
@@ -21,7 +21,7 @@ def is_at_the_start(sources: Sources, at: Frame, name: str) -> bool:
     if function is None or any(guard.kind in CONDITIONS for guard in guards(function, at.line)):
         return False
     last = name.rpartition(".")[2]
-    sets = (node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AnnAssign))
+    sets = (node for node in walk(function) if isinstance(node, ast.Assign | ast.AnnAssign))
     made = [node for node in sets if isinstance(node.value, ast.Call) and node.lineno < at.line]
     targets = [t for node in made for t in (node.targets if isinstance(node, ast.Assign) else [node.target])]
     return any(last_name(each) == last for each in targets)
@@ -50,5 +50,5 @@ def _follows(sources: Sources, line: Frame, frame: Frame) -> bool:
     if not same_function(line, frame) or line.line is None or frame.line is None or line.line <= frame.line:
         return False
     tree = sources.function(frame.file, frame.line)
-    loops = (node for node in ast.walk(tree) if isinstance(node, LOOPS)) if tree is not None else ()
+    loops = (node for node in walk(tree) if isinstance(node, LOOPS)) if tree is not None else ()
     return not any(holds(loop, frame.line) and holds(loop, line.line) for loop in loops)

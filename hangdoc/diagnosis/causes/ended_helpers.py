@@ -30,7 +30,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of, walk
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame
@@ -80,7 +80,7 @@ def _statement(sources: Sources, at: Frame) -> Condition | None:
     """The plain statement at the line: what it asked for was not there."""
     tree = sources.function(at.file, at.line)
     plain_ones = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr | ast.Assert | ast.Raise
-    nodes = (n for n in ast.walk(tree) if isinstance(n, plain_ones)) if tree is not None else iter(())
+    nodes = (n for n in walk(tree) if isinstance(n, plain_ones)) if tree is not None else iter(())
     found = next((node for node in nodes if holds(node, at.line)), None)
     return Condition(text_of(found), at.file, at.line) if found is not None else None
 
@@ -151,14 +151,14 @@ def _what_decided(case: Case, rank: int, way: Sequence[Frame]) -> Message:
 
 
 def _raises(tree: ast.AST, line: int) -> bool:
-    return any(isinstance(node, ast.Raise | ast.Assert) and holds(node, line) for node in ast.walk(tree))
+    return any(isinstance(node, ast.Raise | ast.Assert) and holds(node, line) for node in walk(tree))
 
 
 def _given(sources: Sources, at: Frame) -> list[Answer]:
     """What set the values that the statement looks into: of `gain["value"]`, `gain`."""
     here = place_of(sources, at.file, at.line)
     found: dict[Answer, None] = {}
-    for node in ast.walk(here.function) if here is not None else ():
+    for node in walk(here.function) if here is not None else ():
         if not isinstance(node, ast.Subscript | ast.Attribute) or node.lineno != at.line or here is None:
             continue
         asked = [node.value, node.slice] if isinstance(node, ast.Subscript) else [node.value]

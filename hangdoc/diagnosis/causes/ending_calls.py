@@ -31,7 +31,7 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_o
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.locks import lets_go
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message
@@ -232,11 +232,11 @@ def answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> M
     reads = bool(own) and not below and _reads_there(sources, own[0])
     waits = bool(own) and (asked or receives in _ANSWERS or reads)
     tree = sources.function(own[0].file, own[0].line) if waits else None
-    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
+    loops = [node for node in walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
     if len(loops) != 1:
         return ""
     answering = (*_ANSWERING, *(names("writes_to_socket") if asked else names("writes_to_pipe") if reads else ()))
-    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in answering]
+    calls = [node for node in walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in answering]
     if len(calls) != 1 or calls[0].lineno <= own[0].line:
         return ""
     answer = Frame(own[0].file, calls[0].lineno, own[0].function)
@@ -248,7 +248,7 @@ def answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> M
 def _reads_there(sources: Sources, where: Frame) -> bool:
     """True if the line takes more of a file or a pipe. Examples: `for line in inbox:`, `os.read(fd, size)`."""
     tree = sources.function(where.file, where.line)
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = list(walk(tree)) if tree is not None else []
     heads = any(isinstance(node, ast.For) and node.lineno == where.line for node in nodes)
     calls = (node for node in nodes if isinstance(node, ast.Call) and node.lineno == where.line)
     return heads or any(last_name(node.func) in names("reads_from_pipe") for node in calls)
@@ -257,7 +257,7 @@ def _reads_there(sources: Sources, where: Frame) -> bool:
 def _without_ways_out(sources: Sources, at: Frame, conditions: list[Condition]) -> list[Condition]:
     """The conditions without those that lead out of the function, which somebody is still in."""
     tree = sources.function(at.file, at.line)
-    ifs = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree is not None else []
+    ifs = [node for node in walk(tree) if isinstance(node, ast.If)] if tree is not None else []
     left = {node.lineno for node in ifs if isinstance(node.body[-1], ast.Return | ast.Break)}
     return [each for each in conditions if each.line not in left]
 
@@ -268,12 +268,12 @@ def _sets_what_is_tested(sources: Sources, waits_at: Frame, places: list[Frame])
     Example: `while self.frame is None: ⏎ self.cond.wait()` → the `self.cond.notify_all()` after `self.frame = frame`.
     """
     tree = sources.function(waits_at.file, waits_at.line)
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, waits_at.line)] if tree else []
-    tested = {last_name(n) for n in ast.walk(loops[-1].test) if isinstance(n, ast.Attribute)} if loops else set()
+    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, waits_at.line)] if tree else []
+    tested = {last_name(n) for n in walk(loops[-1].test) if isinstance(n, ast.Attribute)} if loops else set()
     found = []
     for at in places:
         tree = sources.function(at.file, at.line)
-        nodes = ast.walk(enclosing_function(tree, at.line)) if tree is not None else ()
+        nodes = walk(enclosing_function(tree, at.line)) if tree is not None else ()
         set_there = (n for n in nodes if isinstance(n, ast.Assign) and not isinstance(n.value, ast.Constant))
         if tested & {last_name(target) for each in set_there for target in each.targets}:
             found.append(at)
@@ -286,7 +286,7 @@ def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[F
     Example: `item = jobs.get() ⏎ if item is None: ⏎ return` → the line of `jobs.put(None)`.
     """
     tree = sources.function(waits_at.file, waits_at.line)
-    nodes = list(ast.walk(enclosing_function(tree, waits_at.line))) if tree is not None else []
+    nodes = list(walk(enclosing_function(tree, waits_at.line))) if tree is not None else []
     targets = {
         target.id
         for node in nodes
@@ -310,7 +310,7 @@ def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[F
 
 def _arguments(sources: Sources, at: Frame) -> Iterator[str]:
     tree = sources.function(at.file, at.line)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and last_name(node.func) in _ENDING["get"] and holds(node, at.line):
             yield from (text_of(each) for each in node.args[:1])
 
@@ -322,7 +322,7 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
     if tree is None:
         return None
     function = enclosing_function(tree, at.line)
-    loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
+    loops = [node for node in walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
     around = max(loops, key=lambda node: node.lineno, default=function)
     before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
     found: set[Condition] = set()
@@ -344,9 +344,9 @@ def _raises(
 ) -> Iterator[Condition]:
     """The conditions of `raise` in the node's lines before that one, and in the functions that are called there;
     without exceptions that are caught there, or are ``stopped`` further out."""
-    tries = [n for n in ast.walk(node) if isinstance(n, ast.Try) and n.handlers]
+    tries = [n for n in walk(node) if isinstance(n, ast.Try) and n.handlers]
     tree = ast.Module(body=[node], type_ignores=[]) if isinstance(node, ast.stmt) else node
-    for each in ast.walk(node):
+    for each in walk(node):
         line = getattr(each, "lineno", before)
         if line >= before or not isinstance(each, ast.Raise | ast.Call):
             continue

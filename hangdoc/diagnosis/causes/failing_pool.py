@@ -11,6 +11,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.model.message import Condition, Joined, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
@@ -46,7 +47,7 @@ def workers_end_at_once(case: Case, blame: Blame[FailingPool]) -> Finding:
 def _raised_under(case: Case, defined_at: Frame | None) -> list[Condition]:
     """The conditions of the `raise` statements in the function; [] where it has none, or too many."""
     tree = case.sources.function(defined_at.file, defined_at.line) if defined_at is not None else None
-    lines = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Raise)] if tree is not None else []
+    lines = [n.lineno for n in walk(tree) if isinstance(n, ast.Raise)] if tree is not None else []
     if defined_at is None or tree is None or len(lines) > _MOST_RAISES:
         return []
     around = [found[-1] for line in lines if (found := guards(tree, line))]

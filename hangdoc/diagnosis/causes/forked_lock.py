@@ -16,7 +16,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import wanted
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, function_name
+from hangdoc.diagnosis.source.syntax import dotted, function_name, walk
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Process
 
@@ -53,7 +53,7 @@ def _taking(sources: Sources, locks: set[str]) -> list[Frame]:
     return [
         Frame(file, node.lineno, function_name(tree, node.lineno))
         for file, tree in sources.user_trees()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.With) and any(dotted(i.context_expr).rpartition(".")[2] in locks for i in node.items)
     ]
 

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.diagnosis.source.values import sides_differ
 from hangdoc.model.message import Condition, Joined, Message, Values
 
@@ -56,7 +56,7 @@ def given_otherwise(case: Case, blame: Blame[Explanation]) -> Message:
 
 def _arguments(tree: ast.AST, line: int) -> Iterator[tuple[str, str, str]]:
     """(the argument as it is written, its keyword, the name of what is given) of the calls at the line."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and holds(node, line):
             given = [*((None, each) for each in node.args), *((word.arg, word.value) for word in node.keywords)]
             for word, value in given:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, last_name
+from hangdoc.diagnosis.source.syntax import function_name, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
@@ -40,7 +40,7 @@ def handed_on_under(sources: Sources, at: Frame) -> list[Condition]:
 def _around(sources: Sources, name: str, within: str, deep: int) -> Iterator[Condition]:
     """Of the uses of ``name`` as an argument in the function ``within``, or anywhere."""
     for file, tree in sources.user_trees():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
             words = [None] * len(call.args) + [word.arg for word in call.keywords]
             given = [*call.args, *(word.value for word in call.keywords)]
             for number, (word, value) in enumerate(zip(words, given, strict=True)):
@@ -71,5 +71,5 @@ def is_called_back(sources: Sources, at: Frame) -> bool:
     """True if the program calls the function around the line only from lambdas: a loop around these makes them, and its
     end says nothing of when they run."""
     calls = sources.user_calls(at.function) if at.function else []
-    lambdas = [n for each in calls for n in ast.walk(each.tree) if isinstance(n, ast.Lambda)]
-    return bool(calls) and all(any(each.call in ast.walk(n) for n in lambdas) for each in calls)
+    lambdas = [n for each in calls for n in walk(each.tree) if isinstance(n, ast.Lambda)]
+    return bool(calls) and all(any(each.call in walk(n) for n in lambdas) for each in calls)

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import holds, last_name, text_of, walk
 from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -80,7 +80,7 @@ def chosen_at(at: Frame, function: ast.AST) -> list[Condition]:
     named = {each.id for each in _gone_over(function, at.line) if isinstance(each, ast.Name)}
     sets = [
         n
-        for n in ast.walk(function)
+        for n in walk(function)
         if isinstance(n, ast.Assign) and any(isinstance(to, ast.Name) and to.id in named for to in n.targets)
     ]
     return [Condition(text_of(each), at.file, each.lineno) for each in sets] if len(sets) == 1 else []
@@ -101,7 +101,5 @@ def left_out_at(sources: Sources, at: Frame, function: ast.AST) -> list[Conditio
 
 def _gone_over(function: ast.AST, line: int) -> list[ast.expr]:
     """What the loops around the line go over."""
-    loops = [
-        n for n in ast.walk(function) if isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and holds(n, line)
-    ]
+    loops = [n for n in walk(function) if isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and holds(n, line)]
     return [part.iter for n in loops for part in ([n] if isinstance(n, ast.For) else n.generators)]

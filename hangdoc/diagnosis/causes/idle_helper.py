@@ -25,7 +25,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
-from hangdoc.diagnosis.source.syntax import LOOPS, holds, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, holds, text_of, walk
 from hangdoc.diagnosis.state.threads import End, awaited_object
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame
@@ -72,14 +72,14 @@ def loop_around(case: Case, frame: Frame, at: Frame) -> ast.AST | None:
     if frame.file != at.file or plain(frame.function).rpartition(".")[2] != plain(at.function).rpartition(".")[2]:
         return None
     tree = case.sources.function(frame.file, frame.line)
-    nodes = [n for n in ast.walk(tree) if isinstance(n, LOOPS)] if tree is not None else []
+    nodes = [n for n in walk(tree) if isinstance(n, LOOPS)] if tree is not None else []
     return next((n for n in nodes if holds(n, frame.line) and holds(n, at.line)), None)
 
 
 def between_lines(case: Case, frame: Frame, at: Frame) -> list[Condition]:
     """The conditions and loops that begin between the two lines, of one loop around both."""
     loop = loop_around(case, frame, at)
-    nodes = [n for n in ast.walk(loop) if isinstance(n, ast.If | ast.While)] if loop is not None else []
+    nodes = [n for n in walk(loop) if isinstance(n, ast.If | ast.While)] if loop is not None else []
     found = sorted((n for n in nodes if frame.line < n.lineno < at.line), key=lambda n: n.lineno)
     words = {ast.If: "if", ast.While: "while"}
     return [Condition(f"{words[type(node)]} {text_of(node.test)}:", at.file, node.lineno) for node in found]

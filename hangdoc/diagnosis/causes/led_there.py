@@ -48,7 +48,7 @@ from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_let_go
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 from hangdoc.model.process import Frame
@@ -113,8 +113,8 @@ def _asked_by(case: Case, rank: int) -> Message:
     tree = case.sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return ""
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
-    given = {dotted(n) for call in calls for each in call.args for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
+    given = {dotted(n) for call in calls for each in call.args for n in walk(each) if isinstance(n, ast.Attribute)}
     for name in sorted(each for each in given if each.startswith("self.")):
         if under := set_anew_under(case, where, name):
             return [f"rank {rank} asks for `{name}` there, which is set under ", Joined(under, " and ")]

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -32,7 +32,7 @@ def left_early(sources: Sources, own: Stack) -> list[Condition]:
         tree = sources.function(frame.file, frame.line)
         function = enclosing_function(tree, frame.line) if tree is not None else None
         ended = _ended_at(function, frame, inner) if function is not None else set()
-        nodes = list(ast.walk(function)) if function is not None and ended else []
+        nodes = list(walk(function)) if function is not None and ended else []
         block = next((n for n in nodes if isinstance(n, ast.With) and n.lineno == frame.line), None)
         loops = [
             node
@@ -52,7 +52,7 @@ def _ended_at(function: ast.AST, frame: Frame, inner: Frame) -> set[str]:
     to."""
     found: set[str] = set()
     called = inner.function.rpartition(".")[2]
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Call) and holds(node, frame.line) and isinstance(node.func, ast.Attribute):
             found |= {dotted(node.func.value)} if node.func.attr == called else set()
         elif isinstance(node, ast.With) and node.lineno == frame.line and called == "__exit__":
@@ -67,5 +67,5 @@ def _is_over(loop: ast.For | ast.AsyncFor, block: ast.With | None, frame: Frame)
 
 def _over(items: ast.expr) -> set[str]:
     """What a loop goes over: 'feed' of `feed`, `enumerate(feed)` and `feed.batches()`."""
-    found = {dotted(node) for node in ast.walk(items) if isinstance(node, ast.Name | ast.Attribute)}
+    found = {dotted(node) for node in walk(items) if isinstance(node, ast.Name | ast.Attribute)}
     return found | ({last_name(items.func)} if isinstance(items, ast.Call) else set())

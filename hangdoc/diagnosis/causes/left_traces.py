@@ -22,7 +22,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, walk
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
 
@@ -221,11 +221,11 @@ def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[s
     for file, line in conditions:
         tree = sources.function(file, line)
         here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
-        tests = [part for n in ast.walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]
+        tests = [part for n in walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]
         own = {word for test in tests for word in _names(test)}
         read: list[ast.AST] = list(tests)
         for _ in range(_DEEPEST):
-            plain = {n.id for part in read for n in ast.walk(part) if isinstance(n, ast.Name)}
+            plain = {n.id for part in read for n in walk(part) if isinstance(n, ast.Name)}
             read = [value for name in plain for value in set_to(here, name).values() if value is not None]
             own = own.union(*map(_names, read))
         found |= own
@@ -249,4 +249,4 @@ def _tests(node: ast.AST) -> list[ast.AST]:
 
 def _names(node: ast.AST) -> set[str]:
     """The last names of what the code names."""
-    return {last_name(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)} - {"self", ""}
+    return {last_name(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)} - {"self", ""}

@@ -18,7 +18,7 @@ from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_stack
+from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, same_place, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import item_loop, shared_item_loop
 from hangdoc.diagnosis.source.queries import group_given, leads_to
@@ -229,6 +229,8 @@ def _comes_next(case: Case, mine: Token, theirs: Token) -> bool:
     where = fork(mine.stack, theirs.stack)
     if where.frames is None and len(where.mine) == len(where.theirs):
         return mine.op == theirs.op and any(_is_in_loop(case, frame) for frame in where.mine)
+    if mine.op == theirs.op and _goes_on(case, mine, theirs):
+        return True
     if where.within_function is None:
         return False
     calls = [way[where.common + 1 : where.common + 2] for way in (where.mine, where.theirs)]
@@ -238,6 +240,23 @@ def _comes_next(case: Case, mine: Token, theirs: Token) -> bool:
         tree is not None and leads_to(tree, frame.line, other)
         for (frame, tree), other in zip(trees, called[::-1], strict=True)
     )
+
+
+def _goes_on(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if both came by two ways to one statement, and from there such a call is made again.
+
+    Example: `average(critic, actor)` on one side, `average(actor, critic)` on the other; both are in the first of the
+    two calls of `average`.
+    """
+    called = mine.op
+    for one, other in zip(user_stack(mine.stack), user_stack(theirs.stack), strict=False):
+        if not same_place(one, other):
+            return False
+        tree = case.sources.function(one.file, one.line)
+        if _is_in_loop(case, one) or (tree is not None and leads_to(tree, one.line, called)):
+            return True
+        called = plain(one.function)
+    return False
 
 
 def _is_in_loop(case: Case, frame: Frame) -> bool:
@@ -265,6 +284,8 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
+    if case.programs and gap.mine.group != gap.theirs.group:
+        return None  # neither call stands in the place of the other
     others, unordered = others_of(case, blame), _items_unordered(case, blame, gap)
     if gap.mine.op == gap.theirs.op and (unordered is None or lines_of(gap.mine.site) == lines_of(gap.theirs.site)):
         return None

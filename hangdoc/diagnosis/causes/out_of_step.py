@@ -16,7 +16,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import function_name, last_name
+from hangdoc.diagnosis.source.syntax import function_name, last_name, walk
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Frame
@@ -63,7 +63,7 @@ def set_anew_under(case: Case, at: Frame, name: str) -> list[Condition]:
     last, here = name.rpartition(".")[2], plain(at.function).rpartition(".")[2]
     conditions: dict[Condition, None] = {}
     for file, tree in case.sources.user_trees():
-        for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.AugAssign)):
+        for node in (n for n in walk(tree) if isinstance(n, ast.Assign | ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             function = function_name(tree, node.lineno)
             if last not in map(last_name, targets) or (function == here and "." in name):

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.source.key_names import sets_key_named_at
 from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name
+from hangdoc.diagnosis.source.syntax import holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -44,7 +44,7 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     → the second line, and the loop.
     """
     tree = sources.function(where.file, where.line)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)] if tree is not None else []
     stores = {object_of(call) for call in calls if last_name(call.func) in names("waits_for_key")} - {""}
     found: dict[Frame, list[Condition]] = {}
     looped: dict[Frame, list[Condition]] = {}

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exc
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition, Joined, Place, Ranks, joined, sentence
 
 _MOST = 3
@@ -33,7 +33,7 @@ def ran_dry(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     loop, tried = found
     culprits, others = blame.culprits, others_of(case, blame)
-    calls = [node for each in tried.body for node in ast.walk(each) if isinstance(node, ast.Call)]
+    calls = [node for each in tried.body for node in walk(each) if isinstance(node, ast.Call)]
     taking = [call for call in calls if last_name(call.func) in names("takes_next")][:_MOST]
     handler = Condition(_text(tried.handlers[0]), point.file, tried.handlers[0].lineno)
     asked = [Condition(text_of(call), point.file, call.lineno) for call in taking]
@@ -59,13 +59,13 @@ def ran_dry(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _loop_and_try(case: Case, point: BranchPoint) -> tuple[ast.stmt, ast.Try] | None:
     """The loop that such a handler ends, and its `try`; None for other handlers."""
     tree = case.sources.function(point.file, point.guard.line) if not point.of_library else None
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = list(walk(tree)) if tree is not None else []
     tries = [node for node in nodes if isinstance(node, ast.Try) and holds(node, point.guard.line) and node.handlers]
     tried = max(tries, key=lambda node: node.lineno, default=None)
     if tried is None or not all(map(_is_of_nothing_left, tried.handlers)):
         return None
     around = [n for n in nodes if isinstance(n, LOOPS) and n.lineno < tried.lineno and holds(n, tried.lineno)]
-    within = [n for each in tried.body for n in ast.walk(each) if isinstance(n, LOOPS) and holds(n, point.line)]
+    within = [n for each in tried.body for n in walk(each) if isinstance(n, LOOPS) and holds(n, point.line)]
     loop = within[0] if within else max(around, key=lambda node: node.lineno, default=None)
     leaves = within or any(isinstance(handler.body[-1], ast.Break | ast.Return) for handler in tried.handlers)
     return (loop, tried) if loop is not None and leaves else None

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.syntax import holds, last_name
+from hangdoc.diagnosis.source.syntax import holds, last_name, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.message import Does, Joined, Message, sentence
@@ -50,7 +50,7 @@ def queue_of_store(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 def _pops(case: Case, where: Frame | None) -> bool:
     """True if the line takes an item out of a queue of the store: `task = store.queue_pop("tasks")`."""
     tree = case.sources.function(where.file, where.line) if where is not None else None
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call)) if tree is not None else ()
+    calls = (n for n in walk(tree) if isinstance(n, ast.Call)) if tree is not None else ()
     return any(where is not None and holds(n, where.line) and last_name(n.func) in names("pops_item") for n in calls)
 
 

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.diagnosis.state.serving import is_unaccepted
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
@@ -92,7 +92,7 @@ def _asked_more_under(case: Case, rank: int) -> list[Condition]:
     tree = case.sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return []
-    calls = [n for n in ast.walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Call)]
     made = {last_name(call.func) for call in calls if holds(call, where.line)} - {""}
     here = {guard.place for guard in guards(tree, where.line)}
     again = [call for call in calls if last_name(call.func) in made and not holds(call, where.line)]
@@ -111,14 +111,14 @@ def _asks_again(case: Case, rank: int) -> Condition | None:
     tree = case.sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, where.line)]
+    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, where.line)]
     inner = max(loops, key=lambda loop: loop.lineno) if loops else None
     if inner is None or not isinstance(inner.test, ast.Compare):
         return None
-    calls = [n for n in ast.walk(inner) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(inner) if isinstance(n, ast.Call)]
     if any(holds(call, where.line) and last_name(call.func) in names("socket_call") for call in calls):
         return None
-    counted = {dotted(n.target) for each in inner.body for n in ast.walk(each) if isinstance(n, ast.AugAssign)}
+    counted = {dotted(n.target) for each in inner.body for n in walk(each) if isinstance(n, ast.AugAssign)}
     guard = next((g for g in guards(tree, where.line) if g.line == inner.lineno), None)
     compared = {dotted(each) for each in (inner.test.left, *inner.test.comparators)} - {""}
     return Condition(guard.condition, where.file, guard.line) if guard and counted & compared else None

@@ -18,7 +18,7 @@ from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition, Joined, Message, Place
 
 _MOST_CONDITIONS = 2
@@ -32,9 +32,9 @@ def counted_unevenly(case: Case, rank: int) -> Message:
     up and down in one function, or nothing leads past it."""
     where = next(iter(user_stack(case.activities[rank].stack)), None)
     tree = case.sources.function(where.file, where.line) if where is not None else None
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, where.line)] if tree and where else []
+    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, where.line)] if tree and where else []
     for loop in loops[-1:]:
-        for name in {last_name(n) for n in ast.walk(loop.test) if isinstance(n, ast.Attribute | ast.Name)}:
+        for name in {last_name(n) for n in walk(loop.test) if isinstance(n, ast.Attribute | ast.Name)}:
             for file, piece, first, second in _pairs(case, name):
                 past = _past(case, file, piece, first, second)
                 if past:
@@ -47,7 +47,7 @@ def counted_unevenly(case: Case, rank: int) -> Message:
 def _pairs(case: Case, name: str) -> Iterator[tuple[str, ast.AST, ast.AugAssign, ast.AugAssign]]:
     """(file, captured piece, the first change of the count in a function, a later one the other way)."""
     for file, piece in case.sources.user_trees():
-        changes = [n for n in ast.walk(piece) if isinstance(n, ast.AugAssign) and last_name(n.target) == name]
+        changes = [n for n in walk(piece) if isinstance(n, ast.AugAssign) and last_name(n.target) == name]
         changes = [n for n in changes if isinstance(n.op, ast.Add | ast.Sub)]
         for first in changes:
             function = enclosing_function(piece, first.lineno)
@@ -58,8 +58,8 @@ def _pairs(case: Case, name: str) -> Iterator[tuple[str, ast.AST, ast.AugAssign,
 
 
 def _is_final(function: ast.AST, node: ast.AST) -> bool:
-    tried = (n for n in ast.walk(function) if isinstance(n, ast.Try))
-    return any(node in ast.walk(each) for n in tried for each in n.finalbody)
+    tried = (n for n in walk(function) if isinstance(n, ast.Try))
+    return any(node in walk(each) for n in tried for each in n.finalbody)
 
 
 def _past(case: Case, file: str, piece: ast.AST, first: ast.AugAssign, second: ast.AugAssign) -> list[Condition]:
@@ -81,7 +81,7 @@ def _past(case: Case, file: str, piece: ast.AST, first: ast.AugAssign, second: a
 
 
 def _handlers(file: str, piece: ast.AST, line: int) -> Iterator[Condition]:
-    for node in ast.walk(piece):
+    for node in walk(piece):
         if isinstance(node, ast.Try) and any(holds(each, line) for each in node.body):
             for handler in node.handlers:
                 name = f" as {handler.name}" if handler.name else ""

@@ -33,6 +33,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.equal_counts import is_over_fixed
 from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
 from hangdoc.diagnosis.source.settings import place_of
+from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Stack
@@ -153,7 +154,7 @@ def _fed_to(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[Condition]:
     if iterator_answers(case.sources, shown, loop.file, loop.guard.line):
         return []  # told with the loop
     at = place_of(case.sources, loop.file, loop.guard.line) if not loop.of_library else None
-    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
+    loops = [n for n in walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
     if at is None or len(loops) != 1 or is_over_fixed(case.sources, at.tree, loop.guard.line):
         return []
     return decided_back(case, ranks, at, loops[0].iter)

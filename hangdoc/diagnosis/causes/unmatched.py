@@ -22,7 +22,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, names_in
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
@@ -82,8 +82,8 @@ def _would_be_out(case: Case, condition: Condition, rank: int) -> bool:
     """True if the condition's suite passes no message and ends the loop around it, in which the rank is."""
     tree = case.sources.function(condition.file, condition.line)
     here = enclosing_function(tree, condition.line) if tree is not None else ast.Module([], [])
-    loops = [n for n in ast.walk(here) if isinstance(n, LOOPS) and holds(n, condition.line)]
-    tests = [n for n in ast.walk(here) if isinstance(n, ast.If) and n.lineno == condition.line]
+    loops = [n for n in walk(here) if isinstance(n, LOOPS) and holds(n, condition.line)]
+    tests = [n for n in walk(here) if isinstance(n, ast.If) and n.lineno == condition.line]
     if not loops or not tests or not isinstance(tests[0].body[-1], ast.Return | ast.Break | ast.Raise):
         return False
     messages = {*names("sends_message"), *names("receives_message"), *names("prepares_message")}
@@ -141,7 +141,7 @@ def of_partner(case: Case, waiter: Activity) -> list[Condition]:
 def _goes_one_way(case: Case, condition: Condition) -> bool:
     """True if the condition only tests what an object got when it was made: `if self.stage.last:`."""
     tree = case.sources.function(condition.file, condition.line)
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.If)) if tree is not None else ()
+    nodes = (node for node in walk(tree) if isinstance(node, ast.If)) if tree is not None else ()
     body = next((node.body for node in nodes if node.lineno == condition.line), None)
     around = guards(tree, body[0].lineno) if tree is not None and body else []
     return any(guard.line == condition.line and is_settled(case, guard, condition.file) for guard in around)
@@ -156,5 +156,5 @@ def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
     return any(
         isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
         for frame, tree in trees
-        for node in (ast.walk(tree) if tree is not None else ())
+        for node in (walk(tree) if tree is not None else ())
     )

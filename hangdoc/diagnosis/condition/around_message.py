@@ -13,7 +13,7 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, has_blocks, holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -29,7 +29,7 @@ def sent_before(sources: Sources, stack: Stack, sends: str = "sends_message") ->
         function = enclosing_function(tree, frame.line) if tree is not None else None
         if function is None:
             continue
-        around = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
+        around = [n for n in walk(function) if isinstance(n, LOOPS) and holds(n, frame.line)]
         # A loop that only receives is part of a round: `for worker in workers: ⏎ results.append(take(worker))`.
         rounds = [n for n in around if any(passes_message(sources, call, names(sends)) for call in calls_in(n.body))]
         within = max(rounds, key=lambda loop: loop.lineno, default=function)
@@ -55,7 +55,7 @@ def leave_out_the_next(sources: Sources, stack: Stack, sends: str = "sends_messa
         function = enclosing_function(tree, frame.line) if tree is not None else None
         if function is None:
             continue
-        looping = any(isinstance(node, LOOPS) and holds(node, frame.line) for node in ast.walk(function))
+        looping = any(isinstance(node, LOOPS) and holds(node, frame.line) for node in walk(function))
         for call in calls_in([n for n in getattr(function, "body", []) if isinstance(n, ast.stmt)]):
             if call.lineno > frame.line and passes_message(sources, call, names(sends)):
                 for guard in guards(function, call.lineno):
@@ -75,11 +75,11 @@ def ends_its_sends(sources: Sources, line: Frame) -> list[Condition]:
     Example: `self.propose(x)`, and `for i in range(k): ⏎ dist.send(…) ⏎ if token == eos: ⏎ break` in it → the `if`.
     """
     tree = sources.function(line.file, line.line)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno == line.line] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and n.lineno == line.line] if tree is not None else []
     found: dict[Condition, None] = {}
     for file, function in (each for call in calls for each in sources.user_definitions(last_name(call.func))):
         sends = [each for each in calls_in(function.body) if last_name(each.func) in names("sends_message")]
-        loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and any(holds(n, s.lineno) for s in sends)]
+        loops = [n for n in walk(function) if isinstance(n, LOOPS) and any(holds(n, s.lineno) for s in sends)]
         for loop in loops:
             out = (Condition(text, file, at) for at, text in ways_out(function, loop.lineno))
             found |= dict.fromkeys(each for each in out if not is_rank_name(each.source))
@@ -88,7 +88,7 @@ def ends_its_sends(sources: Sources, line: Frame) -> list[Condition]:
 
 def _before(within: ast.AST, line: int) -> Iterator[ast.stmt]:
     """The statements of the function, or of a round of the loop, that always run before the line."""
-    for node in ast.walk(within):
+    for node in walk(within):
         for _, block in ast.iter_fields(node):
             statements = [s for s in block if isinstance(s, ast.stmt)] if isinstance(block, list) else []
             if any(holds(statement, line) for statement in statements):

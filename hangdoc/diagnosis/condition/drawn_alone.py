@@ -22,7 +22,7 @@ from hangdoc.diagnosis.source.draws import drawn_for, drawn_in, may_be_the_same
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.settings import place_of
-from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds
+from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, walk
 from hangdoc.model.message import Condition
 
 
@@ -47,7 +47,7 @@ def may_have_drawn(case: Case, rank: int) -> list[Condition]:
     chosen = chooses_by(case, rank)
     found: dict[Condition, None] = {}
     for file, tree in case.sources.user_trees() if chosen else ():
-        for node in (each for each in ast.walk(tree) if isinstance(each, ast.stmt) and not has_blocks(each)):
+        for node in (each for each in walk(tree) if isinstance(each, ast.stmt) and not has_blocks(each)):
             if not may_be_the_same(drawn_in(case.sources, [node]), chosen):
                 continue
             around = [g for g in guards(tree, node.lineno) if decides(g) or is_while(g)]
@@ -71,5 +71,5 @@ def chooses_by(case: Case, rank: int) -> set[str]:
 def _drawn_at(case: Case, file: str, line: int) -> set[str]:
     """The generators that the statement at the line draws from."""
     tree = case.sources.function(file, line)
-    statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt)) if tree is not None else ()
+    statements = (node for node in walk(tree) if isinstance(node, ast.stmt)) if tree is not None else ()
     return drawn_in(case.sources, [each for each in statements if holds(each, line) and not has_blocks(each)])

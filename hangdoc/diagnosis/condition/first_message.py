@@ -10,7 +10,7 @@ from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
@@ -25,7 +25,7 @@ def first_message_under(sources: Sources, stack: Stack) -> Condition | None:
     for frame in user_stack(stack):
         tree = sources.function(frame.file, frame.line)
         function = enclosing_function(tree, frame.line) if tree is not None else None
-        tests = [n for n in ast.walk(function) if isinstance(n, ast.If)] if function is not None else []
+        tests = [n for n in walk(function) if isinstance(n, ast.If)] if function is not None else []
         for test in sorted(tests, key=lambda node: -node.lineno):
             own, other = _ways_of(function, test, frame.line)
             way, first = _first_message(sources, own)
@@ -55,7 +55,7 @@ def _ways_of(function: ast.AST | None, test: ast.If, line: int) -> tuple[list[as
     """(the way of the `if` that the line is on, the other one); of `if c: ⏎ …; return` the other is what follows."""
     body, orelse = test.body, test.orelse
     if not orelse and isinstance(body[-1], ast.Return | ast.Continue):
-        blocks = (block for node in ast.walk(function or test) for _, block in ast.iter_fields(node))
+        blocks = (block for node in walk(function or test) for _, block in ast.iter_fields(node))
         around = next((b for b in blocks if isinstance(b, list) and any(each is test for each in b)), [])
         orelse = [each for each in around if each.lineno > (test.end_lineno or test.lineno)]
     if any(holds(statement, line) for statement in body):

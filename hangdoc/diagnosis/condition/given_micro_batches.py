@@ -12,7 +12,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, names_in
+from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
 
 _MOST = 2
 """Reasons for the number that are told; chosen by hand."""
@@ -75,7 +75,7 @@ def _given(sources: Sources) -> Iterator[tuple[str, ast.expr]]:
     """(file, value) of each number of micro-batches that a call in the program gives: by its name, or, to a schedule of
     torch's, in its place."""
     for file, tree in sources.user_trees():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
             yield from ((file, each.value) for each in call.keywords if each.arg in names("micro_batches_argument"))
             if last_name(call.func) in names("pipeline_schedule") and len(call.args) > 1:
                 yield file, call.args[1]

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.message_calls import issued_peers
 from hangdoc.diagnosis.source.settings import returned
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 
@@ -50,7 +50,7 @@ def _returns_peer(sources: Sources, frame: Frame) -> bool:
 
 def _assigned(tree: ast.AST, line: int, called: str) -> str:
     """The name that the line sets to what the function answers; '' where there is none."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
             target = node.targets[0]
             if last_name(node.value.func) == called and isinstance(target, ast.Name):

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds, names_in
+from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 
@@ -58,7 +58,7 @@ def may_come_later(case: Case, activity: Activity, other: int) -> bool:
     for frame in user_stack(activity.stack):
         tree = case.sources.function(frame.file, frame.line)
         values = {local.name: local.value for local in frame.locals}
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in walk(tree) if tree is not None else ():
             if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or not holds(node, frame.line):
                 continue
             item = node.target.id
@@ -72,7 +72,7 @@ def may_come_later(case: Case, activity: Activity, other: int) -> bool:
 
 def _given(tree: ast.AST | None, line: int) -> set[str]:
     """The names, without what belongs to them, that the calls at the line are given."""
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line)] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line)] if tree is not None else []
     given = [value for call in calls for value in (*call.args, *(keyword.value for keyword in call.keywords))]
     return {name.partition(".")[0] for value in given for name in names_in(value)}
 
@@ -86,7 +86,7 @@ def _turn(sources: Sources, activity: Activity) -> _Turn | None:
 def _in_frame(sources: Sources, frame: Frame, peer: str) -> _Turn | None:
     tree = sources.function(frame.file, frame.line)
     values = {local.name: local.value for local in frame.locals}
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or not holds(node, frame.line):
             continue
         items = values.get(dotted(node.iter), "")

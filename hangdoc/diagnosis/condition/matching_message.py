@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.settings import argument_of, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -126,7 +126,7 @@ def _tag_at(sources: Sources, frame: Frame | None) -> ast.expr | None:
     at = place_of(sources, frame.file, frame.line) if frame is not None else None
     if at is None or frame is None:
         return None
-    for call in (n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)):
+    for call in (n for n in walk(at.function) if isinstance(n, ast.Call) and holds(n, frame.line)):
         tag = argument_of(call, [], *names("tag_local"))
         if tag is not None and any(part in f"{last_name(call.func)}(" for part in names("issues_message")):
             return tag

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -37,9 +37,7 @@ def message_after_call(case: Case, waiter: Activity, peer: int) -> Frame | None:
     function = enclosing_function(tree, now.line) if tree is not None else None
     if function is None or not holds(function, here.line):
         return None
-    loops = [
-        [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, line)] for line in (here.line, now.line)
-    ]
+    loops = [[n for n in walk(function) if isinstance(n, LOOPS) and holds(n, line)] for line in (here.line, now.line)]
     if loops[0] != loops[1]:
         return None
     within = max(loops[0], key=lambda loop: loop.lineno, default=function)

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.message_calls import message_calls
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
@@ -94,9 +94,9 @@ def _named_from(function: ast.AST, line: int) -> Iterator[ast.expr]:
     for _, call, given in message_calls(function):
         if given is not None and holds(call, line):
             named |= {name.partition(".")[0] for name in names_in(given)}
-    for node in ast.walk(function):
+    for node in walk(function):
         around = isinstance(node, ast.For | ast.ListComp | ast.GeneratorExp | ast.SetComp) and holds(node, line)
         parts = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])
         for part in parts if around else ():
-            if not named.isdisjoint({n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}):
+            if not named.isdisjoint({n.id for n in walk(part.target) if isinstance(n, ast.Name)}):
                 yield part.iter

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
@@ -88,7 +88,7 @@ def _to_calls(case: Case, sides: SideRanks, side: int) -> Iterator[Condition]:
     mine, theirs = sides[side], sides[1 - side]
     for file, first in case.ran.called_alone(mine, theirs):
         tree = case.sources.function(file, first)
-        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+        nodes = (node for node in walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
         name = next((node.name for node in nodes if node.lineno == first), "")
         calls = case.sources.user_calls(name) if len(case.sources.user_definitions(name)) == 1 else []
         for call in calls if len(calls) == 1 else ():

@@ -35,7 +35,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
@@ -196,7 +196,7 @@ def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
 def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> Iterator[int]:
     """The lines of the loop that issue such messages, or call what does."""
     tree = sources.function(frame.file, frame.line)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and loop.holds(n.lineno)] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and loop.holds(n.lineno)] if tree is not None else []
     for call in sorted(calls, key=lambda each: each.lineno):
         if call.lineno != frame.line and _issues(sources, last_name(call.func), wanted, _DEEPEST):
             yield call.lineno
@@ -206,7 +206,7 @@ def _issues(sources: Sources, name: str, wanted: set[str], deep: int) -> bool:
     if name in wanted:
         return True
     found = [node for _, node in sources.user_functions(name)] if deep else []
-    inner = {last_name(n.func) for node in found[:1] for n in ast.walk(node) if isinstance(n, ast.Call)}
+    inner = {last_name(n.func) for node in found[:1] for n in walk(node) if isinstance(n, ast.Call)}
     return len(found) == 1 and any(_issues(sources, each, wanted, deep - 1) for each in inner - {name})
 
 

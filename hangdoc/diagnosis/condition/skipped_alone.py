@@ -29,7 +29,7 @@ from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -115,25 +115,25 @@ def _passing(case: Case, file: str, line: int) -> tuple[ast.AST, list[ast.Call]]
     function = enclosing_function(tree, line) if tree is not None else None
     if not isinstance(function, FUNCTIONS):
         return ast.Module([], []), []
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(function) if isinstance(node, ast.Call)]
     return function, [call for call in calls if _passes(case.sources, call)]
 
 
 def _tried_by(function: ast.AST, line: int) -> list[ast.stmt]:
     """The body of the `try` whose handler begins at the line."""
-    tries = (node for node in ast.walk(function) if isinstance(node, ast.Try))
+    tries = (node for node in walk(function) if isinstance(node, ast.Try))
     return next((node.body for node in tries if any(h.lineno == line for h in node.handlers)), [])
 
 
 def _jumps_over(function: ast.AST, line: int, calls: list[ast.Call]) -> bool:
     """True if the handler that begins at the line ends with a jump, and one of the calls comes after its `try`, in the
     loop around it or, of a `return`, in the function."""
-    tries = (node for node in ast.walk(function) if isinstance(node, ast.Try))
+    tries = (node for node in walk(function) if isinstance(node, ast.Try))
     for tried in tries:
         handler = next((each for each in tried.handlers if each.lineno == line), None)
         if handler is None or not isinstance(handler.body[-1], ast.Return | ast.Continue | ast.Break):
             continue
-        loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and holds(n, line)]
+        loops = [n for n in walk(function) if isinstance(n, LOOPS) and holds(n, line)]
         within = function if isinstance(handler.body[-1], ast.Return) or not loops else loops[-1]
         end = tried.end_lineno or line
         return any(end < call.lineno and (within is function or holds(within, call.lineno)) for call in calls)

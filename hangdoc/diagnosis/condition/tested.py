@@ -25,7 +25,7 @@ from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
@@ -91,13 +91,13 @@ def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) ->
 def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
     """True if the condition's other arm has a call of the same name as the line that the guarded side is at."""
     tree = sources.function(point.file, point.guard.line)
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = list(walk(tree)) if tree is not None else []
     calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func)]
     here = {last_name(call.func) for call in calls if call.lineno <= point.line <= (call.end_lineno or call.lineno)}
     around = [n for n in nodes if isinstance(n, ast.If | ast.ExceptHandler) and n.lineno == point.guard.line]
     arms = [arm for n in around for arm in (n.body, getattr(n, "orelse", []))]
     apart = [arm for arm in arms if arm and not arm[0].lineno <= point.line <= (arm[-1].end_lineno or 0)]
-    there = {last_name(n.func) for arm in apart for each in arm for n in ast.walk(each) if isinstance(n, ast.Call)}
+    there = {last_name(n.func) for arm in apart for each in arm for n in walk(each) if isinstance(n, ast.Call)}
     return not here.isdisjoint(there)
 
 
@@ -137,7 +137,7 @@ def _none(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...], *, 
 def arms_of(sources: Sources, file: str, guard: Guard) -> _Arms | None:
     """The lines that tell how the guard was decided; None where none do: of a test within a line."""
     tree = sources.function(file, guard.line)
-    nodes = ast.walk(tree) if tree is not None else ()
+    nodes = walk(tree) if tree is not None else ()
     for node in nodes:
         if isinstance(node, ast.If) and node.lineno == guard.line and guard.kind in ("if", "return"):
             body, other = _first_lines(node.body), _first_lines(node.orelse)
@@ -189,7 +189,7 @@ def _own_lines(statement: ast.stmt) -> Iterator[int]:
 
 def _lines_after(tree: ast.AST | None, node: ast.If) -> tuple[int, ...]:
     """The lines of the next statement, which run where an `if` that leaves its block was not taken."""
-    for around in ast.walk(tree) if tree is not None else ():
+    for around in walk(tree) if tree is not None else ():
         for part in ("body", "orelse", "finalbody"):
             block = getattr(around, part, None)
             if not isinstance(block, list) or node not in block:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -65,5 +66,5 @@ def _is_other_arm(sources: Sources, point: BranchPoint, written: WrittenUnder) -
     if not point.guard.is_tried:
         return point.guard.line == line and point.guard.taken != written.taken
     tree = sources.function(file, point.guard.line)
-    tries = (n for n in ast.walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
+    tries = (n for n in walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
     return any(n.lineno == point.guard.line and any(h.lineno == line for h in n.handlers) for n in tries)

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, jumps_further_in
 from hangdoc.diagnosis.source.items import names_of_items
 from hangdoc.diagnosis.source.message_calls import peer_given
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, names_in
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition
@@ -121,7 +121,7 @@ def takes_peers_from(case: Case, waiter: Activity, peer: int) -> Condition | Non
         if message.peer == waiter.rank and message_way(message.op) == now.kind:
             return None
     calls = [
-        n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) in MESSAGES and holds(n, where.line)
+        n for n in walk(tree) if isinstance(n, ast.Call) and last_name(n.func) in MESSAGES and holds(n, where.line)
     ]
     chosen = {name for call in calls for name in names_in(peer_given(call, call.args))}
     for loop in reversed(guards(tree, where.line)):

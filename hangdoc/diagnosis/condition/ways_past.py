@@ -13,7 +13,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, walk
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -110,7 +110,7 @@ def _stands_for_own(case: Case, name: str, guard: Guard, file: str) -> bool:
     here = enclosing_function(tree, guard.line) if tree is not None else None
     given = [
         node.value
-        for node in (ast.walk(here) if here is not None else ())
+        for node in (walk(here) if here is not None else ())
         if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
     ]
     own = dotted(given[0]) if len(given) == 1 else ""
@@ -121,7 +121,7 @@ def stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
     """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
     trees = [tree for _, tree in case.sources.trees(file)]
     asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
-    parts = [part for function in asked for statement in function.body for part in ast.walk(statement)]
+    parts = [part for function in asked for statement in function.body for part in walk(statement)]
     by = {part.attr for part in parts if isinstance(part, ast.Attribute)}
     return not (
         any(isinstance(part, ast.Call) for part in parts)

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.execution.tested import (
     words_of,
 )
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import target_text, text_of
+from hangdoc.diagnosis.source.syntax import target_text, text_of, walk
 from hangdoc.model.branches import MOST_BRANCHES, BranchCounts
 
 Key = tuple[str, int, str]
@@ -172,7 +172,7 @@ def _heads(tree: ast.AST) -> dict[int, list[tuple[Part, ast.AST]]]:
             continue
         if isinstance(node, ast.BoolOp) and id(node) in within:
             continue  # a part of a condition
-        within.update(id(each) for each in ast.walk(head.test))
+        within.update(id(each) for each in walk(head.test))
         for at, leaf in enumerate(head.leaves):
             found.setdefault(leaf.lineno, []).append((Part(head, at), leaf))
     return found
@@ -186,7 +186,7 @@ def _gone_over(node: ast.AST) -> list[ast.expr]:
 def _all_heads(tree: ast.AST) -> Iterator[tuple[Head, ast.AST]]:
     """(head, node): statements before the operands that are in no condition."""
     operands = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield _condition(node.lineno, node.test), node
         elif isinstance(node, ast.For):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.execution.outcomes import Place, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import text_of
+from hangdoc.diagnosis.source.syntax import text_of, walk
 from hangdoc.model.branches import BranchCounts
 
 ROUND = "another round"
@@ -54,7 +54,7 @@ class Condition:
 def tested(sources: Sources, test: BranchCounts) -> Tested:
     """What was tested; without its text where the source was not captured."""
     tree, place = sources.function(test.file, test.line), place_of(test.file, test)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.For) and test.values == "TF" and is_of_loop(node, place):
             return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", _ROUNDS)
         if isinstance(node, COMPREHENSIONS) and test.values == "TF" and is_of_comprehension(node, place):
@@ -68,7 +68,7 @@ def expression_at(sources: Sources, place: Place) -> str:
     """The text of the expression that is exactly there; '' where the captured source has none."""
     file, line, *ends = place
     tree = sources.function(file, line)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.expr) and (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) == (
             line,
             *ends,
@@ -81,7 +81,7 @@ def condition_at(sources: Sources, file: str, line: int) -> Condition | None:
     """The condition of the one `if`, `while` or `for` that begins in the line; None where several tests make it up
     (`a and b`), or where the compiler makes several copies of it."""
     tree = sources.function(file, line)
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = list(walk(tree)) if tree is not None else []
     heads = [node for node in nodes if isinstance(node, ast.If | ast.While | ast.For) and node.lineno == line]
     if len(heads) != 1 or _is_copied(nodes, heads[0]):
         return None
@@ -122,7 +122,7 @@ def is_of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.Ge
 def is_of(node: ast.expr, place: Place) -> bool:
     """True if it is this expression that is tested. Where its texts were taken out, its end is not where it was."""
     ends = (node.end_lineno, node.end_col_offset) == place[3:]
-    hidden = any(isinstance(each, ast.Constant) and _is_hidden(each) for each in ast.walk(node))
+    hidden = any(isinstance(each, ast.Constant) and _is_hidden(each) for each in walk(node))
     return (node.lineno, node.col_offset) == place[1:3] and (ends or hidden)
 
 
@@ -133,4 +133,4 @@ def _is_hidden(constant: ast.Constant) -> bool:
 def _is_copied(nodes: list[ast.AST], head: ast.AST) -> bool:
     """True for what is in a `finally`: it is compiled for each way there."""
     suites = [last for node in nodes for last in getattr(node, "finalbody", ())]
-    return any(head is inner for suite in suites for inner in ast.walk(suite))
+    return any(head is inner for suite in suites for inner in walk(suite))

@@ -1,17 +1,23 @@
-"""Whose calls do not fit those of the others: minimum repairs, unequal arguments, runs of calls that one alone made.
+"""Whose calls do not fit: the smallest repairs, each rank's own order, unequal arguments, runs that one alone made.
 
-Runs of a few calls as in "A Sense of Self for Unix Processes" (Forrest et al., IEEE S&P 1996): what a process does is
-known by the short sequences of its calls, and a sequence that its siblings never made is where it went another way.
+The smallest repair over all groups and messages at once (``calls.repair``) often leaves a choice: of two groups in
+opposite order either rank may be changed. The rank's own earlier order (``calls.own_order``) tells them apart. Runs of
+a few calls as in "A Sense of Self for Unix Processes" (Forrest et al., IEEE S&P 1996): what a process does is known by
+the short sequences of its calls, and a sequence that its siblings never made is where it went another way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.blame.arguments import disagreement
-from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest
-from hangdoc.diagnosis.calls.replay import completing
-from hangdoc.diagnosis.hypotheses.suspects import Suspects, classes
+from hangdoc.diagnosis.calls.alignment import repairs
+from hangdoc.diagnosis.calls.channels import stage
+from hangdoc.diagnosis.calls.own_order import Order, left_together, own_breaks, own_orders
+from hangdoc.diagnosis.calls.repair import smallest_repairs
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
+from hangdoc.model.kinds import COMMUNICATING
 
 _RUNS = (1, 3)
 """Calls of a run: Forrest et al. find six enough for a process of the kernel's 60 calls; a step has some twenty."""
@@ -22,31 +28,66 @@ _MOST_RANKS = 64
 
 
 def by_calls(suspects: Suspects) -> None:
-    """The repairs of each group, arguments and runs of calls."""
-    _repairs(suspects)
+    """The repairs of all channels and of each group, arguments, each rank's own order, and runs of calls."""
     found = disagreement(suspects.case)
     for side in found.sides if found is not None else ():
         suspects.add(side, "unequal arguments")
+    _repairs_of_groups(suspects)
+    repairs_of_all = _smallest(suspects.case)
+    orders = own_orders(suspects.case.programs, first=sorted({rank for each in repairs_of_all for rank in each}))
+    _own_order(suspects, orders)
+    _repairs_of_all(suspects, repairs_of_all, orders)
     if 1 < len(suspects.case.programs) <= _MOST_RANKS:
         _runs(suspects)
 
 
-def _repairs(suspects: Suspects) -> None:
+def _repairs_of_groups(suspects: Suspects) -> None:
+    """The smallest repair of the calls of one group: of that which diverged first."""
     case = suspects.case
     several = [history for history in case.histories if len(history.members) > 1]
-    by_group = [found for each in several if (found := all_repairs(each, case.ended & set(each.members)))]
-    smallest = [cheapest(each) for each in by_group]
-    enough: list[Alignment] | None = None
-    for offered in (smallest, by_group) if case.programs else ():
-        enough = enough or completing(case.programs, case.histories, case.ended, offered)
-    group = enough or min(smallest, key=lambda each: min(a.when for a in each), default=[])
-    for repair in group:
-        if enough:
-            suspects.add(repair.culprits, "a repair that completes all")
-        if len(group) == 1:
-            suspects.add(repair.culprits, "the only smallest repair")
+    found = [repairs(each, case.ended & set(each.members)) for each in several]
+    for repair in min(filter(None, found), key=lambda each: min(a.when for a in each), default=[]):
         if repair.first is not None:
             suspects.add(repair.culprits, "made a call more" if repair.first.kind == "delete" else "left one out")
+
+
+def _own_order(suspects: Suspects, orders: Mapping[int, Order]) -> None:
+    """Who left its own earlier order most often; most ranks never do."""
+    left = own_breaks(orders)
+    most = max((len(breaks) for breaks in left.values()), default=0)
+    suspects.add((rank for rank, breaks in left.items() if len(breaks) == most), "broke its own order most often")
+
+
+def _smallest(case: Case) -> set[Ranks]:
+    """Whom the smallest repairs of all calls and messages together change."""
+    if not case.programs:
+        return set()
+    inside = {*case.held, *case.chains}
+    outside = {
+        rank: _main_thread(case, rank)
+        for rank, activity in case.activities.items()
+        if activity.kind not in COMMUNICATING and rank not in inside
+    }
+    where = stage(case.programs, case.histories, ended=case.ended, unknown=case.hidden, outside=outside)
+    return {repair.culprits for repair in smallest_repairs(where)}
+
+
+def _repairs_of_all(suspects: Suspects, found: set[Ranks], orders: Mapping[int, Order]) -> None:
+    """Who is changed by a smallest repair, and whether that fits the rank's own order."""
+    for ranks in left_together(orders):
+        # Each of those who left their order together is mended with the others.
+        if len(ranks) > 1 and found >= {(rank,) for rank in ranks}:
+            found = {each for each in found if not set(ranks).issuperset(each)} | {ranks}
+    for culprits in found:
+        suspects.add(culprits, "a smallest repair of all calls")
+        if any(rank in orders and orders[rank].keeps for rank in culprits):
+            suspects.add(culprits, "a smallest repair breaks its own order")
+
+
+def _main_thread(case: Case, rank: int) -> int | None:
+    process = case.ranks[rank].process
+    look = process.last if process is not None else None
+    return look.main.python_id if look is not None and look.main is not None else None
 
 
 def _runs(suspects: Suspects) -> None:
@@ -55,20 +96,17 @@ def _runs(suspects: Suspects) -> None:
     sequences = {rank: _sequence(suspects, rank) for rank in suspects.case.programs}
     lengths = {rank: len(each) for rank, each in sequences.items()}
     if len(classes(lengths)) > 1:
-        suspects.add((r for r in lengths if lengths[r] == max(lengths.values())), "most calls")
         suspects.add((r for r in lengths if lengths[r] == min(lengths.values())), "fewest calls")
     for length in _RUNS:
         runs = {rank: _runs_of(each, length) for rank, each in sequences.items()}
         for rank, own in runs.items():
             others = [runs[other] for other in runs if other != rank]
             siblings = [each for each in others if 2 * len(own & each) >= min(len(own), len(each)) > 0]
-            if not siblings:
-                continue
-            if not own <= set().union(*siblings):
+            if siblings and not own <= set().union(*siblings):
                 suspects.add((rank,), f"a run of {length} of its own")
-            newest = tuple(sequences[rank][-length:])
-            if len(sequences[rank]) > length + max(_RUNS) and newest not in _runs_of(sequences[rank][:-1], length):
-                suspects.add((rank,), f"a newest run of {length} that it never made before")
+    for rank, issued in sequences.items():
+        if len(issued) > 1 + max(_RUNS) and issued[-1] not in issued[:-1]:
+            suspects.add((rank,), "a newest call that it never made before")
 
 
 def _sequence(suspects: Suspects, rank: int) -> list[Hashable]:

@@ -5,8 +5,13 @@ N runs of one program of which most are right (Mirgorodskiy, Maruyama and Miller
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.hypotheses.suspects import Suspects, classes
+from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
+from hangdoc.diagnosis.reason.known import is_rank_name
+from hangdoc.diagnosis.source.values import is_hidden
 from hangdoc.model.process import Stack
 
 _MOST_RANKS = 64
@@ -14,14 +19,15 @@ _MOST_RANKS = 64
 
 
 def by_unlikeness(suspects: Suspects) -> None:
-    """Stacks, kinds of waits, other threads, lines that have run."""
+    """Stacks, kinds of waits, other threads, values, groups, lines that have run."""
     activities = suspects.case.activities
     ways = {rank: _way(each.stack) for rank, each in activities.items()}
     suspects.add_classes(classes(ways), "another stack")
     suspects.add_classes(classes({rank: each.kind for rank, each in activities.items()}), "another wait")
     suspects.add_classes(classes(_side_threads(suspects)), "other threads")
+    _values(suspects)
+    _groups(suspects)
     if len(suspects.ranks) <= _MOST_RANKS:
-        _progress(suspects, ways)
         _lines(suspects)
 
 
@@ -39,23 +45,38 @@ def _side_threads(suspects: Suspects) -> dict[int, frozenset[tuple[tuple[str, st
     }
 
 
-def _progress(suspects: Suspects, ways: dict[int, tuple[tuple[str, str, int], ...]]) -> None:
-    for rank, mine in ways.items():
-        found = {_further(mine, theirs) for other, theirs in ways.items() if other != rank}
-        if found == {1}:
-            suspects.add((rank,), "further on than all")
-        if found == {-1}:
-            suspects.add((rank,), "behind all")
+def _values(suspects: Suspects) -> None:
+    """The ranks that hold one value where most others hold another. What has as many values as ranks is theirs by
+    design."""
+    case = suspects.case
+    places = {(way[-1][0], plain(way[-1][1])) for each in case.activities.values() if (way := _way(each.stack))}
+    for file, function, name, values in case.values.every():
+        few = _fewer(values)
+        if few and not is_rank_name(name) and not any(map(is_hidden, values.values())):
+            suspects.add(few, "another value")
+            if (file, function) in places:
+                suspects.add(few, "another value where they stand")
 
 
-def _further(mine: tuple[tuple[str, str, int], ...], theirs: tuple[tuple[str, str, int], ...]) -> int:
-    """1 if my line in the last function that both are in comes after theirs, -1 before, 0 if that can't be told."""
-    for one, other in zip(mine, theirs, strict=False):
-        if one[:2] != other[:2]:
-            return 0
-        if one[2] != other[2]:
-            return 1 if one[2] > other[2] else -1
-    return 0
+def _groups(suspects: Suspects) -> None:
+    """The ranks that know of more groups than most, or of fewer."""
+    journals = {rank: s.journal for rank, s in suspects.case.ranks.items() if s.journal is not None}
+    if journals.keys() >= set(suspects.ranks):
+        few = _fewer({rank: len(each.groups) for rank, each in journals.items()})
+        suspects.add(few, "another number of groups")
+
+
+def _fewer(values: Mapping[int, Hashable]) -> Ranks:
+    """The ranks of the rarer of two values; () of any other number of values, and of two halves."""
+    found = sorted(classes(values), key=len)
+    return found[0] if len(found) == 2 and len(found[0]) < len(found[1]) else ()
+
+
+def by_likeness(suspects: Suspects) -> None:
+    """All ranks together, where there is the same evidence against each: what they do then is wrong as a whole."""
+    against = [kinds for ranks, kinds in suspects.evidence().items() if len(ranks) == 1]
+    if len(against) == len(suspects.ranks) > 1 and len(set(against)) == 1:
+        suspects.add(suspects.ranks, "all alike")
 
 
 def _lines(suspects: Suspects) -> None:

@@ -6,10 +6,15 @@ alone would go on; who waits for a rank of the circle without being in it is onl
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
+from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import MESSAGES, ActivityKind
+
+Node = int | tuple[str, int]
+"""A rank, or a set of ranks all of which are waited for."""
 
 
 def by_waits(suspects: Suspects) -> None:
@@ -19,58 +24,117 @@ def by_waits(suspects: Suspects) -> None:
     if len(graph.roots) == 1:
         suspects.add(graph.roots, "sole root")
     suspects.add((rank for rank in graph.stuck if case.activities[rank].kind in MESSAGES), "all in messages")
-    awaited = Counter(rank for wait in graph.waits for rank in set(wait.on))
+    sharing = Counter(id(wait.on) for wait in graph.waits)
+    awaited: Counter[int] = Counter()
+    for wait in distinct_waits(graph.waits):
+        awaited.update(dict.fromkeys(wait.on, sharing[id(wait.on)]))
     most = max(awaited.values(), default=0)
     suspects.add((rank for rank, count in awaited.items() if count == most), "most awaited")
-    suspects.add(case.deadlocks, "all that can never go on")
-    for rank in case.deadlocks:
-        suspects.add((rank,), "can never go on")
     _circle(suspects)
 
 
 def _circle(suspects: Suspects) -> None:
-    case = suspects.case
-    ahead = {rank: case.graph.on(rank) for rank in suspects.ranks}
-    reached = {rank: _reached(rank, ahead) for rank in suspects.ranks}
-    circle = [rank for rank in suspects.ranks if rank in reached[rank]]
-    for rank in circle:
-        if any(rank in ahead[other] for other in suspects.ranks if other not in circle):
-            suspects.add((rank,), "holds up others than its circle")
+    case, graph = suspects.case, suspects.case.graph
+    # Thousands of ranks share a few sets of ranks that they wait for, so these are nodes as well.
+    ahead: defaultdict[Node, list[Node]] = defaultdict(list)
+    for wait in graph.waits:
+        ahead[wait.waiter].append(("all of", id(wait.on)))
+    for wait in distinct_waits(graph.waits):
+        ahead["all of", id(wait.on)] += wait.on
+    circle = on_circles(ahead)
+    beside = tuple(wait for wait in graph.waits if wait.waiter not in circle)
+    held_up = {rank for wait in distinct_waits(beside) for rank in wait.on}
+    for rank in circle & held_up:
+        suspects.add((rank,), "holds up others than its circle")
     messages = {rank for rank in suspects.ranks if case.activities[rank].kind in MESSAGES}
     for waiter in messages:
-        if len(ahead[waiter]) == 1:
-            (owing,) = ahead[waiter]
+        if len(graph.on(waiter)) == 1:
+            (owing,) = graph.on(waiter)
             suspects.add((owing,), "owes a message")
-            if waiter in ahead.get(owing, ()) and owing not in messages:
+            if waiter in graph.on(owing) and owing not in messages:
                 suspects.add((owing,), "owes one in a call")
 
 
-def _reached(rank: int, ahead: dict[int, frozenset[int]]) -> set[int]:
+def on_circles(ahead: Mapping[Node, Sequence[Node]]) -> set[int]:
+    """The ranks from which a way leads back to them: those of strongly connected components, by Kosaraju's two passes.
+
+    Example: 0 → 1 → 2 → 1 → {1, 2}.
+    """
+    behind: defaultdict[Node, list[Node]] = defaultdict(list)
+    for node, following in ahead.items():
+        for each in following:
+            behind[each].append(node)
     found: set[int] = set()
-    todo = [rank]
-    while todo:
-        news = ahead.get(todo.pop(), frozenset()) - found
-        found |= news
-        todo += news
+    seen: set[Node] = set()
+    for root in reversed([node for each in ahead for node in _finished(each, ahead, seen)]):
+        if root in seen:  # of the second pass: those that are left
+            seen.remove(root)
+            component = {root}
+            todo = [root]
+            while todo:
+                news = {each for each in behind[todo.pop()] if each in seen}
+                seen -= news
+                component |= news
+                todo += news
+            if len(component) > 1:
+                found |= {node for node in component if isinstance(node, int)}
+    return found
+
+
+def _finished(root: Node, ahead: Mapping[Node, Sequence[Node]], seen: set[Node]) -> list[Node]:
+    """The nodes to which a way leads from ``root`` and that were not seen, in the order in which all after them is."""
+    found: list[Node] = []
+    if root in seen:
+        return found
+    seen.add(root)
+    way = [(root, iter(ahead.get(root, ())))]
+    while way:
+        node, rest = way[-1]
+        following = next((each for each in rest if each not in seen), None)
+        if following is None:
+            found.append(node)
+            way.pop()
+        else:
+            seen.add(following)
+            way.append((following, iter(ahead.get(following, ()))))
     return found
 
 
 def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
     graph, activities = suspects.case.graph, suspects.case.activities
-    waiting = {wait.waiter for wait in graph.waits}
+    parts = _parts(suspects)
+    known: dict[tuple[int, ...], bool] = {}
     for ranks in suspects.every():
-        if graph.stuck and graph.dissolves(ranks):
+        part = tuple(sorted(parts[rank] for rank in ranks))
+        if part not in known:
+            known[part] = bool(graph.stuck) and graph.dissolves(ranks)
+        if known[part]:
             suspects.add(ranks, "frees all")
             if len(ranks) == 1:
                 suspects.add(ranks, "frees all alone")
         for kind, holds in (
-            ("waits for none", waiting.isdisjoint(ranks)),
             ("among the roots", graph.roots >= set(ranks)),
-            ("among the stuck", graph.stuck >= set(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
         ):
             if holds:
                 suspects.add(ranks, kind)
+
+
+def _parts(suspects: Suspects) -> dict[int, int]:
+    """Rank → a number that all have which wait for the same ranks, and for which the same ranks wait: of thousands in
+    one call each frees the others as any other does."""
+    graph = suspects.case.graph
+    sets = distinct_waits(graph.waits)
+    waits: defaultdict[int, list[int]] = defaultdict(list)
+    awaited: defaultdict[int, list[int]] = defaultdict(list)
+    for wait in graph.waits:
+        waits[wait.waiter].append(id(wait.on))
+    for number, wait in enumerate(sets):
+        for rank in wait.on:
+            awaited[rank].append(number)
+    numbers: dict[Hashable, int] = {}
+    keys = {rank: (tuple(waits[rank]), tuple(awaited[rank]), rank in graph.movable) for rank in suspects.ranks}
+    return {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}

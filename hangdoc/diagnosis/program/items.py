@@ -59,6 +59,11 @@ class Predicate:
         """What is asked: of a loop what it goes through, 'rows' of 'row in rows'."""
         return self.text.partition(" in ")[2] if self.kind in ("for", "comprehension") else self.text
 
+    @property
+    def asks_for_none(self) -> bool:
+        """True of `x is None` and `x is not None`."""
+        return self.text.endswith((" is None", " is not None"))
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -77,6 +82,18 @@ class Definition:
     kind: str
     """'assign', 'argument' (a parameter), 'filled' (put into a container), 'taken' (out of one), 'returned' (or
     yielded), 'global' (a name of the module that a function sets), 'loop' (the target of one)."""
+
+    @property
+    def is_assigned(self) -> bool:
+        """True of an assignment with a value."""
+        return self.kind in ("assign", "global") and "=" in self.text
+
+    @property
+    def subject(self) -> str:
+        """What it is computed from: 'a + 1' of `x = a + 1`, 'range(9)' of `for step in range(9)`; else ''."""
+        if self.kind == "loop":
+            return self.text.partition(" in ")[2].strip()
+        return self.text.partition("=")[2].lstrip("=").strip() if self.is_assigned else ""
 
 
 @dataclass(frozen=True, slots=True)

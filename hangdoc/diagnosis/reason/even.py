@@ -64,7 +64,7 @@ class Even:
             return False
         if isinstance(item, Definition) and item.kind == "argument":
             return self._all_even([*self._handed_on.get(item, ())], item, depth)
-        text = _value(item)
+        text = item.subject
         names = [name for name in names_in(text) if not _is_shared(name)]
         if not is_expression(text) or any(name.endswith("()") or _is_of_another(name) for name in names):
             return False
@@ -136,15 +136,4 @@ def _is_of_another(name: str) -> bool:
 
 def _own_name(item: Predicate | Definition) -> str:
     """Of `step += 1` the step, which it reads as well."""
-    return item.name if isinstance(item, Definition) and "=" in item.text and item.kind == "assign" else ""
-
-
-def _value(item: Predicate | Definition) -> str:
-    """What it is computed from: 'range(steps)' of `for step in range(steps)`, 'a + 1' of `x = a + 1`."""
-    if isinstance(item, Predicate):
-        return item.subject
-    if item.kind == "loop":
-        return item.text.partition(" in ")[2].strip()
-    if item.kind in ("assign", "global"):
-        return item.text.partition("=")[2].lstrip("=").strip()
-    return ""
+    return item.name if isinstance(item, Definition) and item.is_assigned and item.kind == "assign" else ""

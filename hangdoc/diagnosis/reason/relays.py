@@ -49,7 +49,7 @@ def handed_on(test: Item, source: HasPath) -> bool:
 
 def _sets(test: Item, definition: Item) -> bool:
     """True if the test asks for nothing of the value but what is written at its definition."""
-    return sets_constant(definition.text) or test.text.endswith((" is None", " is not None"))
+    return sets_constant(definition.text) or (isinstance(test, Predicate) and test.asks_for_none)
 
 
 def _hands_on(test: Predicate, source: HasPath) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.process import Frame
 
 _MOST = 64
@@ -31,7 +31,7 @@ def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
         return None
     coroutines: _Coroutines = {}
     for file, each in sources.user_trees():
-        for node in ast.walk(each):
+        for node in walk(each):
             if isinstance(node, ast.AsyncFunctionDef):
                 coroutines.setdefault(node.name, {})[file, node.lineno] = node
     called = given[0].func
@@ -51,9 +51,9 @@ def awaits_in_loops(sources: Sources, runs_at: Frame) -> list[Frame]:
     return [
         Frame(file, node.lineno, body.name)
         for file, body in bodies
-        for node in ast.walk(body)
+        for node in walk(body)
         if isinstance(node, ast.Await)
-        if any(isinstance(loop, LOOPS) and holds(loop, node.lineno) for loop in ast.walk(body))
+        if any(isinstance(loop, LOOPS) and holds(loop, node.lineno) for loop in walk(body))
     ]
 
 
@@ -61,7 +61,7 @@ def given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
     """The coroutines that calls at the line hand to an event loop; else that of the future whose result it waits for,
     which has a name."""
     tree = sources.function(at.file, at.line)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, at.line)] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, at.line)] if tree is not None else []
     given = [call.args[0] for call in calls if _runs(call)]
     waits = {dotted(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "result"}
     if given or not waits - {""}:
@@ -69,7 +69,7 @@ def given_to_loop(sources: Sources, at: Frame) -> list[ast.expr]:
     return [
         node.value.args[0]
         for _, each in sources.trees(at.file)
-        for node in ast.walk(each)
+        for node in walk(each)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _runs(node.value)
         if waits & set(map(dotted, node.targets)) and any("." in name or holds(each, at.line) for name in waits)
     ]
@@ -87,10 +87,10 @@ def awaits_own_future(sources: Sources, where: Frame) -> bool:
     """
     tree = sources.function(where.file, where.line)
     function = enclosing_function(tree, where.line) if tree is not None else ast.Module([], [])
-    awaited = {_named(n.value) for n in ast.walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
+    awaited = {_named(n.value) for n in walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
     values = [
         node.value
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Assign) and any(_named(target) in awaited - {""} for target in node.targets)
     ]
     return len(awaited) == 1 and len(values) == 1 and _makes_future(sources, values[0])
@@ -107,7 +107,7 @@ def _makes_future(sources: Sources, value: ast.expr) -> bool:
     """True for a call that makes a future, or of a function of the user's in which one is made."""
     called = last_name(value.func) if isinstance(value, ast.Call) else ""
     bodies = [body for _, body in sources.user_definitions(called)] if called else []
-    calls = [n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Call)]
+    calls = [n for body in bodies for n in walk(body) if isinstance(n, ast.Call)]
     return called in names("makes_future") or any(last_name(n.func) in names("makes_future") for n in calls)
 
 
@@ -123,7 +123,7 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
         return
     seen.add(name)
     (file, _), function = next(iter(functions.items()))
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.AsyncWith) and all(_is_waited_for(item.context_expr, function) for item in node.items):
             continue  # the lock of a condition, which nobody holds while it is suspended
         if isinstance(node, _OPAQUE) or (node is not function and isinstance(node, ast.AsyncFunctionDef)):
@@ -139,7 +139,7 @@ def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tupl
 
 def _is_made_there(function: ast.AST, awaited: ast.expr) -> bool:
     """True for a name that the function itself sets to a new future."""
-    made = (n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
+    made = (n for n in walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
     calls = [last_name(n.value.func) for n in made if isinstance(n.value, ast.Call) and _sets(n, awaited)]
     return len(calls) == 1 and calls[0] in names("makes_future")
 
@@ -151,7 +151,7 @@ def _sets(node: ast.Assign, name: ast.expr) -> bool:
 def _is_waited_for(context: ast.expr, function: ast.AsyncFunctionDef) -> bool:
     """True if the function awaits a `wait` of what it enters: `async with self.cond: ⏎ await self.cond.wait()`."""
     name = dotted(context)
-    awaited = (n.value.func for n in ast.walk(function) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call))
+    awaited = (n.value.func for n in walk(function) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call))
     return bool(name) and any(
         isinstance(f, ast.Attribute) and f.attr in ("wait", "wait_for") and dotted(f.value) == name for f in awaited
     )

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in
+from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, walk
 
 _DEEPEST = 3
 """Functions that call each other, and settings that follow from each other, followed this far; chosen by hand."""
@@ -25,7 +25,7 @@ _OF_AN_OBJECT = "object"
 
 def draws_at_random(test: ast.AST) -> bool:
     """True for a condition that draws a number. Example: `self.rng.random() < self.p`."""
-    return any(_draws(node) for node in ast.walk(test) if isinstance(node, ast.Call))
+    return any(_draws(node) for node in walk(test) if isinstance(node, ast.Call))
 
 
 def _draws(call: ast.Call) -> bool:
@@ -45,7 +45,7 @@ def generator_of(call: ast.Call) -> str:
 def drawn_in(sources: Sources, statements: Iterable[ast.AST], deepest: int = _DEEPEST) -> set[str]:
     """The generators that the statements draw from, and what they call of the program's own functions."""
     found: set[str] = set()
-    for call in (node for each in statements for node in ast.walk(each) if isinstance(node, ast.Call)):
+    for call in (node for each in statements for node in walk(each) if isinstance(node, ast.Call)):
         if _draws(call):
             found.add(generator_of(call))
             continue
@@ -64,7 +64,7 @@ def drawn_for(sources: Sources, at: Place, value: ast.expr) -> set[str]:
     for place, each in islice(_what_sets(sources, at, value, _DEEPEST, set()), _MOST):
         found |= drawn_in(sources, [each])
         given = set(names_in(each))
-        for call in (node for node in ast.walk(place.function) if isinstance(node, ast.Call) and _draws(node)):
+        for call in (node for node in walk(place.function) if isinstance(node, ast.Call) and _draws(node)):
             if any(not given.isdisjoint(names_in(argument)) for argument in call.args):  # `rng.shuffle(order)`
                 found.add(generator_of(call))
     return found
@@ -80,7 +80,7 @@ def _what_sets(
     yield at, value
     if not deepest:
         return
-    for name in (node for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)):
+    for name in (node for node in walk(value) if isinstance(node, ast.Name | ast.Attribute)):
         for each in settings(sources, at, name):
             if each.value is not None:
                 yield from _what_sets(sources, each.at, each.value, deepest - 1, seen)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
 from hangdoc.model.asked import answers_to
 
 _KEEPS_COUNT = ("enumerate", "sorted", "list", "tuple", "dict", "reversed", "OrderedDict", "ModuleDict", "ModuleList")
@@ -26,7 +26,7 @@ def is_over_fixed(sources: Sources, tree: ast.AST, line: int) -> bool:
 
     Example: `for name, metric in self.metrics.items():`, as above.
     """
-    loop = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
+    loop = next((n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
     return (
         loop is not None
         and isinstance(_unwrapped(loop.iter), ast.Attribute | ast.Name)
@@ -40,8 +40,8 @@ def is_over_written(sources: Sources, at: Place, line: int) -> bool:
     Example: `for prompt in [*questions[:2], *documents]:`, with `questions = [ask(i) for i in range(3)]` and `documents
     = ["a", "b"]` in the same function, or in the only caller.
     """
-    loops = [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == line]
-    loops += [n.iter for n in ast.walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
+    loops = [n.iter for n in walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == line]
+    loops += [n.iter for n in walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
     return len(loops) == 1 and _is_written(sources, at, loops[0], _MOST_STEPS)
 
 
@@ -82,7 +82,7 @@ def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> boo
 
 def _is_changed(function: ast.AST, name: str) -> bool:
     """True if the function may change how many items the variable of that name holds."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Call) and _may_change(node, name):
             return True
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
@@ -99,7 +99,7 @@ def _has_written_bounds(part: ast.Slice) -> bool:
 def container_of(tree: ast.AST, line: int) -> str:
     """The last name of what the `for` at that line goes over, once for each of its items: 'metrics' of the loop above;
     '' where that has no name."""
-    loop = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
+    loop = next((n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
     return last_name(_unwrapped(loop.iter)) if loop is not None else ""
 
 
@@ -144,7 +144,7 @@ def _is_made_fixed(sources: Sources, value: ast.DictComp | ast.ListComp | ast.Se
 
 def _is_made_of(value: ast.expr, known: set[str]) -> bool:
     """True if nothing but these names and constants is in the expression. Example: `f"{split}/{name}"`."""
-    nodes = list(ast.walk(value))
+    nodes = list(walk(value))
     return not any(isinstance(each, ast.Call | ast.Attribute) for each in nodes) and all(
         each.id in known for each in nodes if isinstance(each, ast.Name)
     )
@@ -156,7 +156,7 @@ def _written_names(part: ast.comprehension) -> set[str]:
     method = part.iter.func if isinstance(part.iter, ast.Call) else None
     if isinstance(method, ast.Attribute) and method.attr == "items" and isinstance(target, ast.Tuple):
         target = target.elts[0]
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
 
 
 def _is_written_out(value: ast.expr) -> bool:
@@ -195,7 +195,7 @@ def _answers(sources: Sources, value: ast.expr) -> Iterator[ast.expr | None]:
     """What the program's properties of that name answer; None for one that answers more than one thing."""
     for _, function in sources.user_functions(last_name(value)) if isinstance(value, ast.Attribute) else ():
         if answers_to(function, called=False):
-            given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+            given = [node.value for node in walk(function) if isinstance(node, ast.Return)]
             yield given[0] if len(given) == 1 else None
 
 
@@ -205,7 +205,7 @@ def _uses(sources: Sources, name: str) -> Iterator[ast.expr | None]:
     A method that adds or removes may, who writes to a key of it, who gives it another name.
     """
     seen: set[tuple[str, str, int, int]] = set()
-    for file, node in ((file, node) for file, tree in sources.user_trees() for node in ast.walk(tree)):
+    for file, node in ((file, node) for file, tree in sources.user_trees() for node in walk(tree)):
         place = (file, type(node).__name__, getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
         if isinstance(node, _SETS | ast.Call) and place not in seen:
             seen.add(place)
@@ -229,7 +229,7 @@ def _by(node: _SETS, name: str) -> Iterator[ast.expr | None]:
         if isinstance(target, ast.Subscript) and last_name(target.value) == name:
             yield None
         elif isinstance(target, ast.Tuple | ast.List):
-            yield from (None for each in ast.walk(target) if last_name(each) == name)
+            yield from (None for each in walk(target) if last_name(each) == name)
         elif last_name(target) == name:
             yield value if len(targets) == 1 else None
     if value is not None and last_name(value) == name and not name.isupper():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
@@ -50,7 +50,7 @@ def truth(test: ast.AST, values: Mapping[str, str]) -> bool | None:
 
 def test_at(tree: ast.AST | None, line: int) -> ast.expr | None:
     """What the only `if` at the line tests; None where there is none, or several."""
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line] if tree else []
+    nodes = [n for n in walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line] if tree else []
     return nodes[0].test if len(nodes) == 1 else None
 
 

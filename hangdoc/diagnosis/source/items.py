@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, walk
 
 _MOST_STEPS = 3
 """Functions that an item is handed on to, one by another; chosen by hand."""
@@ -41,14 +41,14 @@ def items_of_ended_loops(function: ast.AST, line: int) -> set[str]:
 
     Example: of `for peer in peers: ⏎ … ⏎ for work in works: ⏎ work.wait()`, at the last line → 'peer'.
     """
-    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.AsyncFor)]
+    loops = [node for node in walk(function) if isinstance(node, ast.For | ast.AsyncFor)]
     around = {name for loop in loops if holds(loop, line) for name in _names(loop.target)}
     return {name for loop in loops for name in _names(loop.target)} - around
 
 
 def _items_of(tree: ast.AST, loop: Guard) -> set[str]:
     """What a `for` assigns, but for what counts its rounds; of a `while`, what its body gets from a call."""
-    node = next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.line), None)
+    node = next((n for n in walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.line), None)
     if isinstance(node, ast.While):
         return {name for target, value in _sets(node) if isinstance(value, ast.Call) for name in _names(target)}
     return _names(node.target) - set(loop.rounds) if node is not None else set()
@@ -65,15 +65,15 @@ def _made_of(function: ast.AST, items: set[str]) -> set[str]:
 
 def _sets(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """(target, value) of each assignment to names, in the order of the source."""
-    found = [(target, each.value) for each in ast.walk(node) if isinstance(each, ast.Assign) for target in each.targets]
-    found += [(each.target, each.value) for each in ast.walk(node) if isinstance(each, ast.NamedExpr)]
+    found = [(target, each.value) for each in walk(node) if isinstance(each, ast.Assign) for target in each.targets]
+    found += [(each.target, each.value) for each in walk(node) if isinstance(each, ast.NamedExpr)]
     plain = [(target, value) for target, value in found if isinstance(target, ast.Name | ast.Tuple)]
     return sorted(plain, key=lambda each: each[1].lineno)
 
 
 def _handed_on(sources: Sources, node: ast.AST, items: set[str]) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
     """(function, its names for the items) of each of the program's functions that is called with some of them."""
-    for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+    for call in (each for each in walk(node) if isinstance(each, ast.Call)):
         given = [not items.isdisjoint(_names(each)) for each in call.args]
         named = {each.arg for each in call.keywords if each.arg and not items.isdisjoint(_names(each.value))}
         own = isinstance(call.func, ast.Attribute) and not items.isdisjoint(_names(call.func.value))
@@ -87,4 +87,4 @@ def _handed_on(sources: Sources, node: ast.AST, items: set[str]) -> Iterator[tup
 
 def _names(node: ast.AST) -> set[str]:
     """The names in an expression, without attributes."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return {each.id for each in walk(node) if isinstance(each, ast.Name)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.source.awaits import awaits_own_future, given_to_loop
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
 from hangdoc.model.process import Frame
 
 _STARTS = ("create_task", "ensure_future")
@@ -56,21 +56,21 @@ def kept_task(sources: Sources) -> KeptTask | None:
     start = starts[0]
     kept = {
         last_name(target)
-        for node in ast.walk(start.function)
+        for node in walk(start.function)
         if isinstance(node, ast.Assign) and node.value is start.call
         for target in node.targets
     }
     given = isinstance(start.function, ast.Lambda) or _is_used_there(start.function, start.call)
     if given or any(_is_asked(tree, name) for _, tree in sources.user_trees() for name in kept):
         return None
-    calls = frozenset(last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call))
+    calls = frozenset(last_name(node.func) for node in walk(function) if isinstance(node, ast.Call))
     started_at = start.at
     return KeptTask(started_at, Frame(file, line, function.name), calls)
 
 
 def _is_used_there(function: ast.AST, call: ast.Call) -> bool:
     """True if what the call returns is neither given a name nor dropped: `await create_task(run())`."""
-    plain = (n for n in ast.walk(function) if isinstance(n, ast.Assign | ast.Expr))
+    plain = (n for n in walk(function) if isinstance(n, ast.Assign | ast.Expr))
     return not any(node.value is call for node in plain)
 
 
@@ -78,10 +78,10 @@ def _is_asked(tree: ast.AST, name: str) -> bool:
     """True if something reads what has that name, other than to cancel it."""
     cancelled = {
         node.func.value
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cancel"
     }
-    named = (n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.Attribute) and last_name(n) == name)
+    named = (n for n in walk(tree) if isinstance(n, ast.Name | ast.Attribute) and last_name(n) == name)
     return any(isinstance(node.ctx, ast.Load) and node not in cancelled for node in named)
 
 
@@ -104,7 +104,7 @@ def _suspended(sources: Sources, name: str, seen: set[str]) -> Iterator[Frame | 
         return
     seen.add(name)
     ((file, function),) = bodies
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.AsyncFor | ast.AsyncWith):
             yield None
         if not isinstance(node, ast.Await):
@@ -112,7 +112,7 @@ def _suspended(sources: Sources, name: str, seen: set[str]) -> Iterator[Frame | 
         at = Frame(file, node.lineno, function.name)
         called = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
         if called in _OF_SEVERAL:
-            inner = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and n is not node.value]
+            inner = [n for n in walk(node.value) if isinstance(n, ast.Call) and n is not node.value]
             names = [last_name(n.func) for n in inner if _is_coroutine(sources, last_name(n.func))]
             yield from (each for one in names if one not in seen for each in _suspended(sources, one, seen))
             if not names:

@@ -7,7 +7,7 @@ import ast
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, walk
 from hangdoc.model.process import Frame
 
 
@@ -21,12 +21,12 @@ def renamed_before(sources: Sources, set_at: Frame) -> list[tuple[int, Guard]]:
     if tree is None:
         return []
     here = enclosing_function(tree, set_at.line)
-    calls = (n for n in ast.walk(here) if isinstance(n, ast.Call) and n.lineno == set_at.line and n.args)
+    calls = (n for n in walk(here) if isinstance(n, ast.Call) and n.lineno == set_at.line and n.args)
     keys = [n.args[0] for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr in names("store_setter")]
-    used = {n.id for key in keys for n in ast.walk(key) if isinstance(n, ast.Name)}
+    used = {n.id for key in keys for n in walk(key) if isinstance(n, ast.Name)}
     around = {guard.place for guard in guards(tree, set_at.line)}
     found = []
-    for node in ast.walk(here):
+    for node in walk(here):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         named = {t.id for t in targets if isinstance(t, ast.Name)}
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and named & used and node.lineno < set_at.line:
@@ -43,7 +43,7 @@ def sets_key_named_at(sources: Sources, where: Frame, call: ast.Call) -> bool:
     """
     tree = sources.function(where.file, where.line)
     here = enclosing_function(tree, where.line) if tree is not None else None
-    texts = {_text_around(node) for node in ast.walk(here)} if here is not None else set()
+    texts = {_text_around(node) for node in walk(here)} if here is not None else set()
     return bool(call.args) and _text_around(call.args[0]) in texts - {""}
 
 

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.shared_values import tests_of, written
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, text_of, walk
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 3
@@ -38,7 +38,7 @@ def what_lets_on(sources: Sources, stack: Stack) -> list[Frame]:
     polling = function_name(here.tree, where.line)
     found: dict[tuple[str, int], Frame] = {}
     for file, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             line = getattr(node, "lineno", 0)
             if not line or asked.isdisjoint(_changed(node)):
                 continue
@@ -88,8 +88,8 @@ def _asked(sources: Sources, function: ast.AST, tests: list[ast.AST]) -> set[str
     for _ in range(_MOST_STEPS + 1):
         now, coming = coming, []
         for around, node in now:
-            called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
-            for part in ast.walk(node):
+            called = {id(n.func) for n in walk(node) if isinstance(n, ast.Call)}
+            for part in walk(node):
                 if isinstance(part, ast.Name | ast.Attribute) and id(part) not in called:
                     found.add(last_name(part))
                 name = part.id if isinstance(part, ast.Name) else ""
@@ -108,7 +108,7 @@ def _asked(sources: Sources, function: ast.AST, tests: list[ast.AST]) -> set[str
 def _given(function: ast.AST) -> dict[str, list[ast.expr]]:
     """Name → what the function sets it to."""
     found: dict[str, list[ast.expr]] = {}
-    for each in (node for node in ast.walk(function) if isinstance(node, ast.Assign)):
+    for each in (node for node in walk(function) if isinstance(node, ast.Assign)):
         for target in each.targets:
             found.setdefault(last_name(target), []).append(each.value)
     return found
@@ -117,7 +117,7 @@ def _given(function: ast.AST) -> dict[str, list[ast.expr]]:
 def _answers(sources: Sources, function: str) -> list[tuple[ast.AST, ast.AST]]:
     """(the only function of the program of that name, what it returns) for each of its answers."""
     bodies = [body for _, body in sources.user_definitions(function)]
-    answers = (n for body in bodies if len(bodies) == 1 for n in ast.walk(body))
+    answers = (n for body in bodies if len(bodies) == 1 for n in walk(body))
     return [(bodies[0], n.value) for n in answers if isinstance(n, ast.Return) and n.value is not None]
 
 
@@ -144,14 +144,14 @@ def skipped_lines(tree: ast.AST, line: int, lines: list[int]) -> list[int]:
     log(e)`, those in the body that was tried.
     """
     here = enclosing_function(tree, line)
-    tries = [n for n in ast.walk(here) if isinstance(n, ast.Try)]
+    tries = [n for n in walk(here) if isinstance(n, ast.Try)]
     tried = [n for n in tries if any(holds(handler, line) for handler in n.handlers)]
     if tried:
         body = tried[-1].body
         return [each for each in lines if body[0].lineno <= each <= (body[-1].end_lineno or 0)]
     suites = [
         (n.body if any(holds(s, line) for s in n.body) else n.orelse, n)
-        for n in ast.walk(here)
+        for n in walk(here)
         if isinstance(n, ast.If) and holds(n, line) and n.lineno != line
     ]
     if not suites:

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
@@ -39,7 +39,7 @@ def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
 def _wanted_at(tree: ast.AST, line: int) -> frozenset[str]:
     """The same of a line; kept, since many ranks are at one."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.With) and node.lineno == line:
             found.update(name for item in node.items for name in _locks_of(item.context_expr))
         elif isinstance(node, ast.Call) and node.lineno == line:
@@ -73,7 +73,7 @@ def condition_to_take(at: Frame, sources: Sources) -> Condition | None:
     """The condition under which the line takes a lock: of `with lock if rank == 0 else nullcontext():` its test, else
     the innermost `if` around it in its function; None where it takes it in any case."""
     tree = sources.function(at.file, at.line)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.With) and node.lineno == at.line:
             chosen = next((i.context_expr for i in node.items if isinstance(i.context_expr, ast.IfExp)), None)
             if chosen is not None:
@@ -96,15 +96,15 @@ def _is_the_only(a: tuple[str, Frame], b: tuple[str, Frame], sources: Sources) -
 
 def _is_in_one_object(tree: ast.AST, line: int, sources: Sources) -> bool:
     """False if the line is in a class of which the program makes several objects, by several calls or in a loop."""
-    around = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and holds(n, line)]
+    around = [n for n in walk(tree) if isinstance(n, ast.ClassDef) and holds(n, line)]
     calls = sources.user_calls(max(around, key=lambda each: each.lineno).name) if around else []
-    loops = [n for each in calls for n in ast.walk(each.function) if isinstance(n, _OVER_AND_OVER)]
+    loops = [n for each in calls for n in walk(each.function) if isinstance(n, _OVER_AND_OVER)]
     return len(calls) < 2 and not any(holds(loop, each.call.lineno) for loop in loops for each in calls)
 
 
 def _lines_that_make(name: str, tree: ast.AST) -> Iterator[int]:
     """The lines that make a lock whose name ends so: `self.rank, self.guard = rank, threading.Lock()`."""
-    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+    for node in (n for n in walk(tree) if isinstance(n, ast.Assign)):
         for each in node.targets:
             pairs = [(each, node.value)]
             if isinstance(each, ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -156,7 +156,7 @@ def held_since(where: Frame, holder: Frame, sources: Sources) -> bool:
         isinstance(node, ast.With)
         and any(holds(item.context_expr, where.line) for item in node.items)
         and any(holds(statement, holder.line) for statement in node.body)
-        for node in ast.walk(tree)
+        for node in walk(tree)
     )
 
 
@@ -170,7 +170,7 @@ def polls_for_lock(stack: Stack, sources: Sources) -> bool:
 
 @lru_cache(maxsize=4096)
 def _words_in(tree: ast.AST) -> frozenset[str]:
-    return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree))
+    return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in walk(tree))
 
 
 def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
@@ -183,9 +183,9 @@ def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
     if tree is None:
         return None
     function = enclosing_function(tree, where.line)
-    calls = sorted((n for n in ast.walk(function) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
+    calls = sorted((n for n in walk(function) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
     taken = {dotted(n.func.value) for n in calls if n.lineno == where.line and isinstance(n.func, ast.Attribute)} - {""}
-    tried = (n for n in ast.walk(function) if isinstance(n, ast.Try))
+    tried = (n for n in walk(function) if isinstance(n, ast.Try))
     final = {id(node) for each in tried for node in _nodes(each.finalbody)}
     late = (n for n in calls if n.lineno > where.line and last_name(n.func) in names("lets_lock_go"))
     found = next((n for n in late if isinstance(n.func, ast.Attribute) and dotted(n.func.value) in taken), None)
@@ -210,9 +210,9 @@ def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guar
     if tree is None:
         return None
     function = enclosing_function(tree, where.line)
-    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
     taken = {name for call in calls if call.lineno == where.line for name in _things(call)}
-    final = {id(n) for each in ast.walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
+    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
     late = [n for n in calls if n.lineno > where.line and taken.intersection(_things(n)) and _lets_go(n, sources)]
     if len(late) != 1 or id(late[0]) in final:
         return None
@@ -231,10 +231,10 @@ def ways_to_let_go(where: Frame, sources: Sources) -> tuple[int, Guard] | None:
     if tree is None:
         return None
     function = enclosing_function(tree, where.line)
-    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
     here = (_parts(call) for call in calls if call.lineno == where.line)
     taken = {thing for parts in here for thing in parts if thing not in ("", "self")}
-    final = {id(n) for each in ast.walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
+    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
     late = sorted((n for n in calls if n.lineno > where.line), key=lambda call: call.lineno)
     late = [n for n in late if _lets_go_thing(n, taken, sources, _DEEPEST)] if taken else []
     if not late or any(id(call) in final for call in late):
@@ -273,7 +273,7 @@ def _lets_go_thing(call: ast.Call, taken: set[str], sources: Sources, deep: int)
     if on_it and (name in known or any(map(_unlocks, _bodies(name, sources)))):
         return True
     called = {name, *map(last_name, call.args)} if deep else set()
-    inner = (node for each in called for body in _bodies(each, sources) for node in ast.walk(body))
+    inner = (node for each in called for body in _bodies(each, sources) for node in walk(body))
     return any(isinstance(n, ast.Call) and _lets_go_thing(n, taken, sources, deep - 1) for n in inner)
 
 
@@ -286,7 +286,7 @@ def _bodies(name: str, sources: Sources) -> list[ast.AST]:
 def _unlocks(body: ast.AST) -> bool:
     """True if it names what lets a file lock go: `fcntl.flock(fd, fcntl.LOCK_UN)`."""
     known = {*names("lets_lock_go"), *names("removes_file"), *names("unlocks_file")}
-    return any(isinstance(n, ast.Attribute | ast.Name) and last_name(n) in known for n in ast.walk(body))
+    return any(isinstance(n, ast.Attribute | ast.Name) and last_name(n) in known for n in walk(body))
 
 
 def _things(call: ast.Call) -> set[str]:
@@ -302,7 +302,7 @@ def _lets_go(call: ast.Call, sources: Sources) -> bool:
         return True
     bodies = sources.user_definitions(last_name(call.func))
     return len(bodies) == 1 and any(
-        isinstance(n, ast.Call) and last_name(n.func) in known for _, body in bodies for n in ast.walk(body)
+        isinstance(n, ast.Call) and last_name(n.func) in known for _, body in bodies for n in walk(body)
     )
 
 
@@ -315,7 +315,7 @@ def tries_for_new_file(stack: Stack, sources: Sources) -> bool:
     """
     for frame in user_stack(stack)[:2]:
         tree = sources.function(frame.file, frame.line)
-        loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, frame.line)] if tree else []
+        loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, frame.line)] if tree else []
         if loops and _retries(max(loops, key=lambda loop: loop.lineno), frame.line, sources):
             return True
     return False
@@ -323,15 +323,15 @@ def tries_for_new_file(stack: Stack, sources: Sources) -> bool:
 
 def _retries(loop: ast.While, line: int, sources: Sources) -> bool:
     """True if the loop goes on at ``line`` because something could not be created."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Try) and any(map(_is_exclusive, _nodes(node.body))):
             leaves = any(isinstance(last, ast.Return | ast.Break) for last in (node.body[-1], *node.orelse[-1:]))
             if leaves or any(holds(handler, line) for handler in node.handlers):
                 return True
-    asked = [loop.test, *(n.test for n in ast.walk(loop) if isinstance(n, ast.If) and _leaves(n))]
-    called = {last_name(n.func) for test in asked for n in ast.walk(test) if isinstance(n, ast.Call)}
+    asked = [loop.test, *(n.test for n in walk(loop) if isinstance(n, ast.If) and _leaves(n))]
+    called = {last_name(n.func) for test in asked for n in walk(test) if isinstance(n, ast.Call)}
     bodies = (body for name in sorted(called) for _, body in sources.functions(name))
-    tried = (n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Try))
+    tried = (n for body in bodies for n in walk(body) if isinstance(n, ast.Try))
     return any(map(_is_exclusive, (n for each in tried for n in _nodes(each.body))))
 
 
@@ -340,7 +340,7 @@ def _leaves(node: ast.If) -> bool:
 
 
 def _nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    return (node for statement in body for node in ast.walk(statement))
+    return (node for statement in body for node in walk(statement))
 
 
 def _is_exclusive(node: ast.AST) -> bool:
@@ -355,7 +355,7 @@ def _is_exclusive(node: ast.AST) -> bool:
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
     """(lock, line that acquired it) of the locks that the statements around ``line`` hold."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
             yield from ((name, node.lineno) for item in node.items for name in _locks_of(item.context_expr))
         for body in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
@@ -376,7 +376,7 @@ def _acquired_before(body: list[ast.stmt], line: int) -> Iterator[tuple[str, int
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             name = _acquired(statement.value)
             taken.update({name: statement.lineno} if name else {})
-        calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+        calls = (node for node in walk(statement) if isinstance(node, ast.Call))
         for released in {_receiver(call, "release") for call in calls}:
             taken.pop(released, None)
     yield from taken.items()

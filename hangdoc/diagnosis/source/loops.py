@@ -18,15 +18,16 @@ from hangdoc.diagnosis.source.syntax import (
     names_in,
     target_text,
     text_of,
+    walk,
 )
 
 
 def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | ast.comprehension | None:
     """The loop that begins at the line; where none does, the one comprehension there."""
-    loop = next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
+    loop = next((n for n in walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
     if loop is not None:
         return loop
-    within = [n for n in ast.walk(tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
+    within = [n for n in walk(tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
     return within[0] if len(within) == 1 else None
 
 
@@ -53,14 +54,14 @@ def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] |
 
     Example: `for kind in kinds: ⏎ if kind == "a": f() ⏎ else: g()`, with the lines of f and g → the `for`.
     """
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
+    loops = [n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
     loop = max(loops, key=lambda n: n.lineno, default=None)
     if loop is None or _is_range(without_wrappers(loop.iter)):
         return None
     # What counts the rounds is the same everywhere.
     counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
     items = _simple_names(loop.target) - counts
-    if any(items & _simple_names(_test_of(node)) and _separates(node, lines) for node in ast.walk(loop)):
+    if any(items & _simple_names(_test_of(node)) and _separates(node, lines) for node in walk(loop)):
         return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
     return None
 
@@ -76,11 +77,11 @@ def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None
     Examples: `for part in parts: part.function()`, `for step in steps: step(x)`.
     """
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         loops = [node] if isinstance(node, ast.For | ast.AsyncFor) else getattr(node, "generators", [])
         if not loops or not holds(node, line):
             continue
-        called = {_called_item(n, function) for n in ast.walk(node) if isinstance(n, ast.Call) and holds(n, line)}
+        called = {_called_item(n, function) for n in walk(node) if isinstance(n, ast.Call) and holds(n, line)}
         found += [
             (getattr(node, "lineno", 0), f"for {target_text(loop.target)} in {text_of(loop.iter)}")
             for loop in loops
@@ -125,7 +126,7 @@ def _is_over_model(tree: ast.AST, line: int, source: ast.expr) -> bool:
     them, and for `group[…]` in a loop over that."""
     source = without_wrappers(source)
     if isinstance(source, ast.Subscript) and isinstance(source.value, ast.Name):
-        around = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno < line and holds(n, line)]
+        around = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno < line and holds(n, line)]
         return any(dotted(n.target) == source.value.id and _is_over_model(tree, n.lineno, n.iter) for n in around)
     part = source.func if isinstance(source, ast.Call) else source
     name = part.attr if isinstance(part, ast.Attribute) else ""
@@ -163,8 +164,8 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     if not isinstance(end, ast.BinOp) or not isinstance(end.op, ast.Add):
         return []
     here, as_text = enclosing_function(tree, loop.lineno), ast.dump(length)
-    stored = [n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    begins = [n for n in ast.walk(here) if isinstance(n, ast.Assign) and ast.dump(n.value) == as_text]
+    stored = [n for n in walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    begins = [n for n in walk(here) if isinstance(n, ast.Assign) and ast.dump(n.value) == as_text]
     starts = {dotted(n.targets[0]) for n in begins if n.lineno < loop.lineno and len(n.targets) == 1}
     starts = {name for name in starts if sum(each.id == name for each in stored) == 1}
     grown = _lengthened(loop.body)
@@ -174,14 +175,14 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
         for start, other in ((end.left, end.right), (end.right, end.left))
         if dotted(start) in starts or ast.dump(start) in first
     ]
-    return added[:1] if any(dotted(n) in grown for n in ast.walk(length)) else []
+    return added[:1] if any(dotted(n) in grown for n in walk(length)) else []
 
 
 def _first_lengths(here: ast.AST, loop: ast.While, length: ast.expr, stored: list[ast.Name]) -> Iterator[str]:
     """Dumps of what the length began with, by names that nothing sets anew: `prompt.shape[1]` for `ids.shape[1]` after
     `ids = prompt`, or after `ids, done = prompt, False`."""
     end = loop.end_lineno or loop.lineno
-    for node in (n for n in ast.walk(here) if isinstance(n, ast.Assign) and n.lineno < loop.lineno):
+    for node in (n for n in walk(here) if isinstance(n, ast.Assign) and n.lineno < loop.lineno):
         target, value = node.targets[0], node.value
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         values = value.elts if isinstance(value, ast.Tuple) else [value]
@@ -209,7 +210,7 @@ def _lengthened(body: list[ast.stmt]) -> set[str]:
 
 
 def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:
-    calls = any(isinstance(node, ast.Call) for each in bound for node in ast.walk(each))
+    calls = any(isinstance(node, ast.Call) for each in bound for node in walk(each))
     return None if calls else tuple(name for each in bound for name in names_in(each))
 
 
@@ -222,7 +223,7 @@ def calls_again_after(tree: ast.AST, line: int, inside: int) -> bool:
     loop = _loop_at(tree, line)
     if not isinstance(loop, LOOPS):
         return False
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func)]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call) and dotted(node.func)]
     made = {dotted(call.func) for call in calls if holds(loop, call.lineno) and holds(call, inside)}
     return any(call.lineno > (loop.end_lineno or line) and dotted(call.func) in made for call in calls)
 
@@ -308,8 +309,8 @@ def tries_again(tree: ast.AST, tried: int) -> bool:
 
     Example: `while True: ⏎ try: ⏎ return load() ⏎ except OSError: ⏎ pass`, tried 2 → True.
     """
-    for loop in ast.walk(tree):
-        for node in ast.walk(loop) if isinstance(loop, LOOPS) else ():
+    for loop in walk(tree):
+        for node in walk(loop) if isinstance(loop, LOOPS) else ():
             if isinstance(node, ast.Try) and node.lineno == tried:
                 return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
     return False
@@ -330,8 +331,8 @@ def asks_again(tree: ast.AST, line: int) -> bool:
     inner = max((loop for loop in loops_of(tree) if holds(loop, line)), key=lambda loop: loop.lineno, default=None)
     if not isinstance(inner, ast.While):
         return False
-    tests = [inner.test, *(node.test for node in ast.walk(inner) if isinstance(node, ast.If))]
-    return any(isinstance(node, ast.Call) for test in tests for node in ast.walk(test))
+    tests = [inner.test, *(node.test for node in walk(inner) if isinstance(node, ast.If))]
+    return any(isinstance(node, ast.Call) for test in tests for node in walk(test))
 
 
 def _test_of(node: ast.AST) -> ast.expr | None:
@@ -341,7 +342,7 @@ def _test_of(node: ast.AST) -> ast.expr | None:
 
 def _simple_names(node: ast.AST | None) -> set[str]:
     """The names in an expression, without attributes. Example: `self.kind == kind` → {'self', 'kind'}."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if node is not None else set()
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
 
 
 def _arm(node: ast.AST, line: int) -> int:
@@ -358,11 +359,11 @@ def reads_in_pieces(tree: ast.AST, line: int) -> bool:
     Example: `while len(parts) < size: ⏎ piece = sock.recv(size - len(parts)) ⏎ parts += piece`, with the line of the
     recv; not `while self.running: ⏎ command = sock.recv(4)`.
     """
-    around = [n for n in ast.walk(tree) if isinstance(n, LOOPS) and holds(n, line)]
+    around = [n for n in walk(tree) if isinstance(n, LOOPS) and holds(n, line)]
     loop = max(around, key=lambda n: n.lineno, default=None)
     if not isinstance(loop, ast.While):
         return False
-    sets = [n for n in ast.walk(loop) if isinstance(n, ast.Assign | ast.AugAssign) and n.value is not None]
+    sets = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign) and n.value is not None]
     read = {name for node in sets if holds(node, line) for name in _targets(node)}
     for node in sorted(sets, key=lambda n: n.lineno):
         if read & _simple_names(node.value):

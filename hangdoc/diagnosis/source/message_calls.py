@@ -9,7 +9,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of, walk
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
@@ -43,7 +43,7 @@ def issued_peers(function: ast.AST) -> set[tuple[str, str]]:
 
 def message_calls(function: ast.AST) -> Iterator[tuple[str, ast.Call, ast.expr | None]]:
     """('isend', the call, what it gives for the peer) of each of these calls."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Call):
             continue
         kind, arguments = last_name(node.func), node.args
@@ -72,9 +72,9 @@ def root_of_round(tree: ast.AST, line: int, *, of_items: bool = False) -> bool:
 
     Examples: `for src in range(world): ⏎ dist.broadcast(x, src=src)`; `for e in entries: ⏎ … src=e.owner`.
     """
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and holds(node, line)]
+    loops = [node for node in walk(tree) if isinstance(node, ast.For) and holds(node, line)]
     counted = {name for guard in guards(tree, line) if guard.kind == "loop" for name in guard.rounds}
-    counted |= {n.id for loop in loops if of_items for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, line))
+    counted |= {n.id for loop in loops if of_items for n in walk(loop.target) if isinstance(n, ast.Name)}
+    calls = (node for node in walk(tree) if isinstance(node, ast.Call) and holds(node, line))
     given = (name.partition(".")[0] for call in calls for name in names_in(peer_given(call, call.args)))
     return not counted.isdisjoint(given)

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.model.process import Frame
 
 _MOST_SETTINGS = 24
@@ -28,7 +28,7 @@ def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
     loop = polling_loop(here.tree, where.line) if here is not None else None
     if here is None or loop is None:
         return None
-    asked = [n for n in ast.walk(loop) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_files")]
+    asked = [n for n in walk(loop) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_files")]
     paths = [call.args[0] if call.args else getattr(call.func, "value", call) for call in asked]
     steps = deque((here, part) for path in paths for part in _parts(path))
     seen = 0
@@ -38,7 +38,7 @@ def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
             seen += 1
             if setting.value is None:
                 continue
-            if any(_is_own(node) for node in ast.walk(setting.value)):
+            if any(_is_own(node) for node in walk(setting.value)):
                 return setting if _is_for_all(setting) else None
             steps.extend((setting.at, each) for each in _parts(setting.value))
     return None
@@ -49,13 +49,13 @@ def _is_for_all(setting: Setting) -> bool:
 
     Example: `shared = [mkdtemp() if rank == 0 else None] ⏎ dist.broadcast_object_list(shared)` → False.
     """
-    chosen = setting.value is None or any(isinstance(n, ast.IfExp | ast.List) for n in ast.walk(setting.value))
+    chosen = setting.value is None or any(isinstance(n, ast.IfExp | ast.List) for n in walk(setting.value))
     return not chosen and not any(guard.kind in CONDITIONS for guard in guards(setting.at.tree, setting.line))
 
 
 def _parts(expression: ast.expr) -> list[ast.expr]:
     """The names and attributes in the expression, and the calls, which answer for what they return."""
-    found = [n for n in ast.walk(expression) if isinstance(n, ast.Name | ast.Attribute | ast.Call)]
+    found = [n for n in walk(expression) if isinstance(n, ast.Name | ast.Attribute | ast.Call)]
     inner = {id(n.value) for n in found if isinstance(n, ast.Attribute)}
     return [each for each in found if id(each) not in inner]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, loops_of, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, loops_of, text_of, walk
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 3
@@ -67,9 +67,9 @@ def what_ends_polling(sources: Sources, stack: Stack) -> Ending | None:
 def _waits_until_gone(loop: ast.AST, call: ast.Call) -> bool:
     """True for the call in `while marker.exists():`, and in `if not marker.exists(): ⏎ break`."""
     asked = text_of(call)
-    if isinstance(loop, ast.While) and any(node is call for node in ast.walk(loop.test)):
+    if isinstance(loop, ast.While) and any(node is call for node in walk(loop.test)):
         return text_of(loop.test) == asked
-    leaving = (n for n in ast.walk(loop) if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break | ast.Return))
+    leaving = (n for n in walk(loop) if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break | ast.Return))
     return any(isinstance(n.test, ast.UnaryOp) and text_of(n.test.operand) == asked for n in leaving)
 
 
@@ -86,14 +86,14 @@ def makes_file(call: ast.Call, function: ast.AST) -> bool:
     mode = given[0].value if given and isinstance(given[0], ast.Constant) else None
     if not isinstance(mode, str):
         return False
-    called_there = {last_name(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
+    called_there = {last_name(n.func) for n in walk(function) if isinstance(n, ast.Call)}
     masked = not mode.strip("*…")
     return not called_there.isdisjoint(names("writes_to_file")) if masked else not set("wxa").isdisjoint(mode)
 
 
 def files_made(tree: ast.AST) -> list[int]:
     """The lines of calls that make a file."""
-    return sorted(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and makes_file(node, tree))
+    return sorted(node.lineno for node in walk(tree) if isinstance(node, ast.Call) and makes_file(node, tree))
 
 
 def polls_for_file(sources: Sources, where: Frame) -> bool:
@@ -120,7 +120,7 @@ def calls_in_its_loop(sources: Sources, stack: Stack, called: Collection[str]) -
     where = next(iter(user_stack(stack)), None)
     tree = sources.function(where.file, where.line) if where is not None else None
     loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
-    calls = (n for n in ast.walk(loop) if isinstance(n, ast.Call)) if loop is not None else ()
+    calls = (n for n in walk(loop) if isinstance(n, ast.Call)) if loop is not None else ()
     return any(last_name(call.func) in called for call in calls)
 
 
@@ -128,17 +128,17 @@ def _asking(sources: Sources, loop: ast.AST, function: ast.AST, called: Collecti
     """The calls of these names in the loop, or in a function that it calls."""
     found = list(_calls_with_text(loop, function, called))
     yield from found
-    for name in {} if found else dict.fromkeys(last_name(n.func) for n in ast.walk(loop) if isinstance(n, ast.Call)):
+    for name in {} if found else dict.fromkeys(last_name(n.func) for n in walk(loop) if isinstance(n, ast.Call)):
         bodies = sources.user_definitions(name)
         if len(bodies) == 1:
             yield from _calls_with_text(bodies[0][1], bodies[0][1], called)
 
 
 def _calls_with_text(body: ast.AST, function: ast.AST, called: Collection[str]) -> Iterator[_Asked]:
-    for node in ast.walk(body):
+    for node in walk(body):
         whole = getattr(node, "test", node) if isinstance(node, ast.If | ast.While) else node
         if isinstance(whole, ast.expr | ast.Assign | ast.Return) and (whole is not node or isinstance(node, ast.stmt)):
-            for call in ast.walk(whole):
+            for call in walk(whole):
                 if isinstance(call, ast.Call) and last_name(call.func) in called:
                     yield call, whole, function
 
@@ -162,7 +162,7 @@ def _meant(sources: Sources, asks: list[_Asked], calls: list[UserCall]) -> Frame
 def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = _MOST_STEPS) -> set[str]:
     """The names of what the expression is made of, also by what the function sets names to, and by what functions of
     the user's return: {'path', 'done_dir', …} of `path(name).touch()`, with `return self.done_dir / name`."""
-    parts = list(ast.walk(node))
+    parts = list(walk(node))
     found = set(map(last_name, parts))
     # What is named more than once is looked up once.
     for name in dict.fromkeys(each.id for each in parts if isinstance(each, ast.Name)) if steps else ():
@@ -171,14 +171,14 @@ def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = _MOS
     for name in dict.fromkeys(last_name(each.func) for each in parts if isinstance(each, ast.Call)) if steps else ():
         bodies = sources.user_definitions(name)
         for _, body in bodies if len(bodies) == 1 else ():
-            returns = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
+            returns = [n.value for n in walk(body) if isinstance(n, ast.Return) and n.value is not None]
             found = found.union(*(_parts(sources, value, body, steps - 1) for value in returns))
     return found - {"", "self"}
 
 
 def _values(function: ast.AST, name: str) -> Iterator[ast.expr]:
     """What the function sets the name to, in plain assignments, one of several targets included."""
-    for node in (each for each in ast.walk(function) if isinstance(each, ast.Assign)):
+    for node in (each for each in walk(function) if isinstance(each, ast.Assign)):
         for target in node.targets:
             if isinstance(target, ast.Name) and target.id == name:
                 yield node.value

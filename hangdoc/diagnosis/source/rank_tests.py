@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, text_of
+from hangdoc.diagnosis.source.syntax import dotted, text_of, walk
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
@@ -18,13 +18,13 @@ def asks_for_rank(sources: Sources, file: str, line: int) -> bool:
     Example: `if self.probe.due(step):`, where `due` returns `step % self.every == 0 and self.rank == 0` → True.
     """
     tree = sources.function(file, line)
-    nodes = ast.walk(tree) if tree is not None else ()
+    nodes = walk(tree) if tree is not None else ()
     tests = [n.test for n in nodes if isinstance(n, ast.If | ast.IfExp | ast.While) and n.lineno == line]
     return any(_of_functions(sources, test, _DEEPEST) for test in tests)
 
 
 def _of_functions(sources: Sources, expression: ast.AST, deep: int) -> bool:
-    called = {dotted(n.func).rpartition(".")[2] for n in ast.walk(expression) if isinstance(n, ast.Call)}
+    called = {dotted(n.func).rpartition(".")[2] for n in walk(expression) if isinstance(n, ast.Call)}
     return deep > 0 and any(_returns_it(sources, name, deep) for name in called - {""})
 
 
@@ -35,8 +35,8 @@ def _returns_it(sources: Sources, name: str, deep: int) -> bool:
 
 
 def _depends(sources: Sources, function: ast.AST, deep: int) -> bool:
-    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
-    parts = [part for value in returned for part in ast.walk(value)]
+    returned = [n.value for n in walk(function) if isinstance(n, ast.Return) and n.value is not None]
+    parts = [part for value in returned for part in walk(value)]
     if any(isinstance(part, ast.Compare) and pattern("rank_word").search(text_of(part)) for part in parts):
         return True
     flags = (dotted(part) for part in parts if isinstance(part, ast.Name | ast.Attribute))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.queries import assignments
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import last_name, walk
 
 _DEEPEST = 2
 """Functions that call each other, the one that is started included; chosen by hand."""
@@ -31,7 +31,7 @@ def is_set_meanwhile(sources: Sources, name: str) -> bool:
 def _sets(function: _Function, attribute: str) -> bool:
     targets = {
         f"{each.value.id}.{attribute}"
-        for each in ast.walk(function)
+        for each in walk(function)
         if isinstance(each, ast.Attribute) and each.attr == attribute and isinstance(each.value, ast.Name)
     }
     return any(assignments(function, each) for each in targets)
@@ -55,12 +55,12 @@ def _started(sources: Sources) -> Iterator[_Function]:
         waiting = [each for each in waiting if id(each) not in seen]
         seen.update(map(id, waiting))
         yield from waiting
-        called = {last_name(n.func) for each in waiting for n in ast.walk(each) if isinstance(n, ast.Call)}
+        called = {last_name(n.func) for each in waiting for n in walk(each) if isinstance(n, ast.Call)}
         waiting = [function for name in sorted(called - {""}) for _, function in sources.user_definitions(name)]
 
 
 def _classes(sources: Sources) -> Iterator[ast.ClassDef]:
-    return (node for _, tree in sources.user_trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return (node for _, tree in sources.user_trees() for node in walk(tree) if isinstance(node, ast.ClassDef))
 
 
 def _is_thread(owner: ast.ClassDef) -> bool:

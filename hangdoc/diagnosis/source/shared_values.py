@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of
 from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 2
@@ -53,7 +53,7 @@ def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     tested = _tested(sources, loop, _MOST_STEPS) - {"self", ""}
     found: dict[tuple[str, int], Frame] = {}
     for file, module in sources.user_trees():
-        for node in ast.walk(module):
+        for node in walk(module):
             line = getattr(node, "lineno", 0)
             if line and tested & set(written(node)) and not (file == where.file and holds(loop, line)):
                 name = getattr(enclosing_function(module, line), "name", "<module>")
@@ -90,18 +90,18 @@ def what_signals(sources: Sources, stack: Stack) -> tuple[Frame, str] | None:
 def _tested(sources: Sources, node: ast.AST, steps: int) -> set[str]:
     """The names in the tests of a loop, and in what the functions return that these call."""
     tests = tests_of(node) if isinstance(node, ast.For | ast.While) else [node]
-    parts = [part for test in tests for part in ast.walk(test)]
+    parts = [part for test in tests for part in walk(test)]
     found = {last_name(part) for part in parts if isinstance(part, ast.Name | ast.Attribute)}
     for name in dict.fromkeys(last_name(p.func) for p in parts if isinstance(p, ast.Call)) if steps else ():
         bodies = sources.user_definitions(name)
-        returns = [n for n in ast.walk(bodies[0][1]) if isinstance(n, ast.Return)] if len(bodies) == 1 else []
+        returns = [n for n in walk(bodies[0][1]) if isinstance(n, ast.Return)] if len(bodies) == 1 else []
         found = found.union(*(_tested(sources, each, steps - 1) for each in returns))
     return found
 
 
 def tests_of(loop: ast.AST) -> list[ast.AST]:
     """What decides whether a loop goes on: its own test, and those that lead to its `break` or `return`."""
-    leaving = (n for n in ast.walk(loop) if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break | ast.Return))
+    leaving = (n for n in walk(loop) if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break | ast.Return))
     return [*([loop.test] if isinstance(loop, ast.While) else []), *(each.test for each in leaving)]
 
 
@@ -110,11 +110,11 @@ def places_tested(loop: ast.AST) -> set[tuple[str, str]]:
 
     Example: `while self.flags[slot, reader]:` → {('flags', 'slot'), ('flags', 'reader')}.
     """
-    parts = [part for test in tests_of(loop) for part in ast.walk(test) if isinstance(part, ast.Subscript)]
+    parts = [part for test in tests_of(loop) for part in walk(test) if isinstance(part, ast.Subscript)]
     return {
         (last_name(part.value), dotted(name))
         for part in parts
-        for name in ast.walk(part.slice)
+        for name in walk(part.slice)
         if isinstance(name, ast.Name | ast.Attribute) and dotted(name) not in ("", "self")
     }
 

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names as known_names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of, walk
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, raising_methods, set_at, setters, tests_around
 
@@ -80,7 +80,7 @@ def _set_by_value(file: str, tree: ast.AST, names: Collection[str]) -> Iterator[
 
     Example: `control.should_evaluate = self.trend.falling()` → that line, with itself as the guard.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr not in names:
             continue

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 _JOINS = ("and ", "or ")
-_CHILDREN = "_children"
+_CHILDREN, _BELOW = "_children", "_below"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 """Whatever has a body of its own, which a walk through the statements around it must not enter."""
@@ -34,11 +34,14 @@ def children(node: ast.AST) -> Sequence[ast.AST]:
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a tree that nobody changes, in the order of ``ast.walk``."""
-    waiting = [root]
-    for node in waiting:  # which grows meanwhile
-        yield node
-        waiting += children(node)
+    """All nodes of a tree that nobody changes, in the order of ``ast.walk``. The root keeps them, as with children."""
+    known: Sequence[ast.AST] | None = root.__dict__.get(_BELOW)
+    if known is None:
+        known = [root]
+        for node in known:  # which grows meanwhile
+            known += children(node)
+        root.__dict__[_BELOW] = known
+    return iter(known)
 
 
 def enclosing_function(tree: ast.AST, line: int) -> ast.AST:

@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, walk
 from hangdoc.model.process import Frame
 
 
@@ -19,7 +19,7 @@ def taken_before(where: Frame, sources: Sources) -> Frame | None:
     tree = sources.function(where.file, where.line)
     if tree is None:
         return None
-    calls = [n for n in ast.walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Call)]
     methods = [(n.lineno, dotted(n.func.value), n.func.attr) for n in calls if isinstance(n.func, ast.Attribute)]
     taking = {*names("takes_lock"), *names("tries_lock")}
     awaited = {owner for line, owner, method in methods if line == where.line and method not in taking} - {"", "self"}

@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.evaluate import test_at
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
 
 
 def asks_only_for_types(tree: ast.AST | None, line: int, condition: str) -> bool:
@@ -19,7 +19,7 @@ def asks_only_for_types(tree: ast.AST | None, line: int, condition: str) -> bool
     test = test_at(tree, line) or _parsed(condition)
     if test is None:
         return False
-    kinds = {dotted(kind) for node in ast.walk(test) if isinstance(node, ast.Call) for kind in node.args[1:]}
+    kinds = {dotted(kind) for node in walk(test) if isinstance(node, ast.Call) for kind in node.args[1:]}
     parts = _parts(test)
     return any(_asks(part) for part in parts) and all(_asks(part) or _is_missing(part, kinds) for part in parts)
 

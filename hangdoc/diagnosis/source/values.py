@@ -68,6 +68,11 @@ class Values:
         """Rank → value as seen now; empty where nothing can be seen."""
         return self._now.get((file, plain(function), name), {})
 
+    def every(self) -> Iterator[tuple[str, str, str, dict[int, str]]]:
+        """(file, function, name, rank → value as seen now) of all of them."""
+        for (file, function, name), values in self._now.items():
+            yield file, function, name, values
+
     def reached(self, file: str, function: str, name: str) -> dict[str, dict[int, str]]:
         """Attribute → rank → value of what a method or property reads: 'plan.due' → {'plan.every': {0: '5'}}."""
         own = f"{name}()."

@@ -7,7 +7,7 @@ import ast
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.locks import let_go_late
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, walk
 from hangdoc.model.process import Frame
 
 
@@ -23,7 +23,7 @@ def ways_round_letting_go(where: Frame, sources: Sources) -> list[tuple[int, Gua
     if late is None or tree is None:
         return []
     function = enclosing_function(tree, where.line)
-    leaving = (n for n in ast.walk(function) if isinstance(n, ast.Return | ast.Continue | ast.Break | ast.Raise))
+    leaving = (n for n in walk(function) if isinstance(n, ast.Return | ast.Continue | ast.Break | ast.Raise))
     lines = sorted(n.lineno for n in leaving if where.line < n.lineno < late[0] and _leads_out(n, function, where.line))
     known = {guard.place for guard in guards(function, where.line)}
     around = [(line, [g for g in guards(function, line) if g.place not in known]) for line in lines]
@@ -35,9 +35,9 @@ def _leads_out(node: ast.Return | ast.Continue | ast.Break | ast.Raise, function
     if enclosing_function(function, node.lineno) is not function:
         return False
     if isinstance(node, ast.Raise):
-        tries = (n for n in ast.walk(function) if isinstance(n, ast.Try) and n.handlers)
+        tries = (n for n in walk(function) if isinstance(n, ast.Try) and n.handlers)
         return not any(holds(statement, node.lineno) for each in tries for statement in each.body)
     if isinstance(node, ast.Return):
         return True
-    loops = [n for n in ast.walk(function) if isinstance(n, LOOPS) and any(holds(s, node.lineno) for s in n.body)]
+    loops = [n for n in walk(function) if isinstance(n, LOOPS) and any(holds(s, node.lineno) for s in n.body)]
     return holds(max(loops, key=lambda loop: loop.lineno), line) if loops else False

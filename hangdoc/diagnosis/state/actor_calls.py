@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import WaitReason
 from hangdoc.model.process import Frame
@@ -66,17 +66,17 @@ def awaited_methods(where: Frame | None, sources: Sources) -> list[str]:
     tree = sources.function(where.file, where.line) if where is not None else None
     if tree is None or where is None:
         return []
-    here = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, where.line)]
+    here = [node for node in walk(tree) if isinstance(node, ast.Call) and holds(node, where.line)]
     direct = [name for call in here for name in _remote(call)]
     if direct:
         return direct
     given = {dotted(arg) for call in here for arg in call.args} - {""}
-    made = (n for n in ast.walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Assign))
+    made = (n for n in walk(enclosing_function(tree, where.line)) if isinstance(n, ast.Assign))
     return [
         name
         for node in made
         if given & set(map(dotted, node.targets))
-        for call in ast.walk(node.value)
+        for call in walk(node.value)
         for name in _remote(call)
     ]
 
@@ -95,7 +95,7 @@ def asks_back(method: str, running: str, sources: Sources) -> tuple[Frame, str] 
         for body in node.body:
             if not isinstance(body, ast.FunctionDef) or body.name != method:
                 continue
-            for call in (each for each in ast.walk(body) if isinstance(each, ast.Call)):
+            for call in (each for each in walk(body) if isinstance(each, ast.Call)):
                 for asked in _remote(call):
                     if _owners(asked, sources) == owner:
                         return Frame(file, call.lineno, method), asked
@@ -112,11 +112,11 @@ def _remote(node: ast.AST) -> Iterator[str]:
 def _owners(method: str, sources: Sources) -> set[str]:
     """The classes of the program that have the method and run one at a time; none where that is not known."""
     trees = [tree for _, tree in sources.user_trees()]
-    several = (node.arg in _SEVERAL for tree in trees for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    several = (node.arg in _SEVERAL for tree in trees for node in walk(tree) if isinstance(node, ast.keyword))
     if any(several):
         return set()
     found: set[str] = set()
-    for node in (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+    for node in (n for tree in trees for n in walk(tree) if isinstance(n, ast.ClassDef)):
         if any(isinstance(each, ast.FunctionDef) and each.name == method for each in node.body):
             found.add(node.name)
         if any(isinstance(each, ast.AsyncFunctionDef) for each in node.body):

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.diagnosis.state.process import is_moving
 from hangdoc.model.process import Process, Thread
 
@@ -83,11 +83,11 @@ def _loops_for_good(thread: Thread, sources: Sources) -> bool:
     tree, name = sources.function(way[0].file, way[0].line), receiver_of(way[0], "wait", sources)
     if tree is None or not name:
         return False
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and n.test.lineno <= way[0].line <= _end(n.test)]
+    loops = [n for n in walk(tree) if isinstance(n, ast.While) and n.test.lineno <= way[0].line <= _end(n.test)]
     if len(loops) != 1 or not _waits_in_test(loops[0].test, name):
         return False
     leaves = (ast.Break, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
-    if any(isinstance(node, leaves) for each in loops[0].body for node in ast.walk(each)):
+    if any(isinstance(node, leaves) for each in loops[0].body for node in walk(each)):
         return False
     places = places_of_methods(name, ("set",), sources)
     here = any(holds(loops[0], frame.line) and frame.file == way[0].file for frame in places)
@@ -107,7 +107,7 @@ def _waits_in_test(test: ast.expr, name: str) -> bool:
 def _called(node: ast.AST, sources: Sources, deep: int) -> set[str]:
     """The names of what the code calls, and of what the program's functions of these names call."""
     trees = [tree for file in sources.files() for _, tree in sources.trees(file)]
-    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    functions = [n for tree in trees for n in walk(tree) if isinstance(n, ast.FunctionDef)]
     found = _called_directly(node)
     for _ in range(deep):
         found = found.union(*(_called_directly(each) for each in functions if each.name in found))
@@ -115,4 +115,4 @@ def _called(node: ast.AST, sources: Sources, deep: int) -> set[str]:
 
 
 def _called_directly(node: ast.AST) -> set[str]:
-    return {dotted(n.func).rpartition(".")[2] for n in ast.walk(node) if isinstance(n, ast.Call)} - {""}
+    return {dotted(n.func).rpartition(".")[2] for n in walk(node) if isinstance(n, ast.Call)} - {""}

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, last_name, loops_of
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, last_name, loops_of, walk
 from hangdoc.model.process import Frame, Process, Stack
 
 
@@ -72,4 +72,4 @@ def _leaves(node: ast.AST) -> bool:
 
 
 def _items(loop: ast.For) -> set[str]:
-    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}

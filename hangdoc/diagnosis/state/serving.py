@@ -9,7 +9,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, would_end
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, walk
 from hangdoc.diagnosis.state.process import thread_files
 from hangdoc.model.process import Frame, OpenFile, Process, Stack, Thread
 
@@ -164,7 +164,7 @@ def _entries(called: str, sources: Sources) -> set[str]:
     are registered with it."""
     found: set[str] = set()
     for _, tree in sources.user_trees():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.ClassDef):
                 own = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
                 if called in own:
@@ -180,8 +180,8 @@ def _outside(stack: Stack, inner: Frame) -> Stack:
 
 def _accepts_in_a_loop(frame: Frame, sources: Sources) -> bool:
     tree = sources.function(frame.file, frame.line)
-    loops = [n for n in ast.walk(tree) if isinstance(n, LOOPS) and holds(n, frame.line)] if tree is not None else []
-    calls = [n for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call)]
+    loops = [n for n in walk(tree) if isinstance(n, LOOPS) and holds(n, frame.line)] if tree is not None else []
+    calls = [n for loop in loops for n in walk(loop) if isinstance(n, ast.Call)]
     takes = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr in names("takes_connection")]
     return bool(takes) and not any(holds(call, frame.line) for call in takes)
 

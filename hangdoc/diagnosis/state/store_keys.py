@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, WaitReason
@@ -49,7 +49,7 @@ def _asked_store(activity: Activity, sources: Sources) -> str:
     tree = sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None or activity.kind is not ActivityKind.SLEEPING:
         return ""
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
     asked = [last_name(call.func) for call in calls if isinstance(call.func, ast.Attribute)]
     sleeps = any(last_name(call.func) in names("sleeps") for call in calls)
     return "" if sleeps else next((name for name in asked if name in names("waits_for_key")), "")

@@ -15,6 +15,7 @@ def work_until_held(patience):
     started = before = time.monotonic()
     while (now := time.monotonic()) - before < 5 and now - started < patience:
         before = now
+        time.sleep(0.01)
 
 
 dist.init_process_group("gloo")

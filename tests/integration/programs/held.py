@@ -1,7 +1,7 @@
 """Ranks that wait for each other until the file argv[1] exists: each waits in a way of its own, then all end.
 
 Rank 0 waits in DDP's backward, rank 1 polls, rank 2 waits for a lock, rank 3 for a key of the store. argv[2]
-is a folder where each rank leaves what it computed and what it found changed in itself.
+is a folder where each rank leaves its process id and, at its end, what it computed and what it found changed in itself.
 """
 
 import gc
@@ -77,6 +77,7 @@ lock.acquire()
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 trainer = Trainer(rank)
+Path(sys.argv[2], f"{rank}.pid").write_text(str(os.getpid()))
 if rank == 2:
     threading.Thread(target=release, name="releaser", daemon=True).start()
 os.environ["MASTER_SECRET"] = "hunter2"

@@ -1,8 +1,12 @@
-"""One rank of a world of one, with a process group, in a state (argv[1]) that forbids to run code in it."""
+"""Ranks of a world of one, with a process group, in states that forbid to run code in them.
+
+For each line on standard input, a state and the path of a FIFO, one is forked, which says its process id once it is
+ready.
+"""
 
 import ctypes
 import os
-import sys
+import signal
 import time
 
 import torch.distributed as dist
@@ -15,7 +19,6 @@ def hold_lock():
 
 def uninterruptible():
     """The parent of a vfork is in state D until the child runs another program; this one opens a FIFO first."""
-    fifo = sys.argv[2]
     os.mkfifo(fifo)
     os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, fifo, os.O_RDONLY, 0)])
 
@@ -33,12 +36,21 @@ def ending():
     library.__cxa_atexit(ctypes.cast(library.pause, ctypes.c_void_p), None, None)
 
 
-if sys.argv[1] != "no_group":
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+while line := os.read(0, 4096).decode():
+    state, fifo = line.rstrip("\n").split(" ", 1)
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        break
+else:
+    os._exit(0)
+
+if state != "no_group":
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
 else:
     run = None
     hold_lock = None
-print("ready", flush=True)
+print(os.getpid(), flush=True)
 {
     "hold_lock": hold_lock,
     "uninterruptible": uninterruptible,
@@ -46,4 +58,4 @@ print("ready", flush=True)
     "ending": ending,
     "no_group": lambda: time.sleep(600),
     "sleep": lambda: time.sleep(600),
-}[sys.argv[1]]()
+}[state]()

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import assignments
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks, Values, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -147,7 +147,7 @@ def _call_of(tree: ast.AST, line: int, function: str) -> ast.Call | None:
     """The one call of the function at the line; of an object's `__call__`, the only call there."""
     found = [
         node
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call)
         and holds(node, line)
         and (last_name(node.func) == function or function == _OF_OBJECT)

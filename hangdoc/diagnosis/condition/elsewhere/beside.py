@@ -21,7 +21,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -63,7 +63,7 @@ def _functions_that_wait(sources: Sources) -> set[str]:
     found = {
         function.name
         for _, tree in sources.user_trees()
-        for function in ast.walk(tree)
+        for function in walk(tree)
         if isinstance(function, ast.FunctionDef) and any(_waits(call) for call in _calls(function))
     }
     return set(sorted(found)[:_MOST_WAITING])
@@ -105,4 +105,4 @@ def _decides(guard: Guard) -> bool:
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return (node for node in walk(tree) if isinstance(node, ast.Call))

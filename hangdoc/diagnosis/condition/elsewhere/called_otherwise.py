@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.queries import (
     sets_attribute,
 )
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -82,7 +82,7 @@ def called_otherwise(
 
 def _is_by_rank(sources: Sources, chosen: Condition) -> bool:
     tree = sources.function(chosen.file, chosen.line)
-    tests = (n.test for n in ast.walk(tree) if isinstance(n, ast.IfExp) and n.lineno == chosen.line) if tree else ()
+    tests = (n.test for n in walk(tree) if isinstance(n, ast.IfExp) and n.lineno == chosen.line) if tree else ()
     around = [g for g in guards(tree, chosen.line) if g.kind == "if"] if tree is not None else []
     named = [*(name for test in tests for name in names_in(test)), *(name for g in around for name in g.names)]
     return any(map(is_rank_name, named))
@@ -178,15 +178,13 @@ def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
     function there declares it global."""
     loops = [g for g in guards(tree, line) if g.kind == "loop"]
     counted = any(name in g.counters or any(map(g.holds, assignments(tree, name))) for g in loops)
-    return (
-        binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in ast.walk(tree))
-    )
+    return binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in walk(tree))
 
 
 def _is_set_once(sources: Sources, attribute: str) -> bool:
     """True if `__init__` sets the attribute, and no other function of the user's code seen does."""
     trees = [tree for _, tree in sources.user_trees()]
-    stored = (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == attribute)
+    stored = (n for tree in trees for n in walk(tree) if isinstance(n, ast.Attribute) and n.attr == attribute)
     return any(isinstance(n.ctx, ast.Store) for n in stored) and not any(sets_attribute(t, attribute) for t in trees)
 
 
@@ -198,7 +196,7 @@ def _is_one_object(sources: Sources, where: Fork) -> bool:
     for at in range(where.common - 2, -1, -1):
         frame, inner = where.mine[at], where.mine[at + 1]
         tree = sources.function(frame.file, frame.line)
-        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)] if tree else []
+        calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)] if tree else []
         own = [n.func for n in calls if last_name(n.func) == plain(inner.function)]
         owners = {dotted(each.value).partition(".")[0] for each in own if isinstance(each, ast.Attribute)}
         if owners == {"self"}:
@@ -218,7 +216,7 @@ def _is_one_object(sources: Sources, where: Fork) -> bool:
 def _chosen_by(tree: ast.AST, line: int, functions: tuple[str, str]) -> ast.expr | None:
     """What the one call at the line takes its function from: `self.reducer` of `self.reducer.reduce()`, which is a
     method of both sides; `HANDLERS[kind]` of `HANDLERS[kind]()`; a local variable that holds a function."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and holds(node, line)]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call) and holds(node, line)]
     if functions[0] == functions[1]:
         own = [c.func for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == functions[0]]
         return own[0].value if len(own) == 1 and dotted(own[0].value) not in ("self", "cls") else None

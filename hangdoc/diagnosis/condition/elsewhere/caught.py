@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
 from hangdoc.diagnosis.source.queries import turns_quiet, works_before
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of, walk
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -254,7 +254,7 @@ def handles_what_left_it(sources: Sources, sides: tuple[Stack, Stack]) -> Branch
     """
     for frame in sides[0]:
         tree = sources.function(frame.file, frame.line)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in walk(tree) if tree is not None else ():
             inside = [h for h in node.handlers if holds(h, frame.line)] if isinstance(node, ast.Try) else []
             if not inside or not isinstance(node, ast.Try):
                 continue

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -83,7 +83,7 @@ def _called_by_type(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched 
             if not chosen or is_library(callee) or any(same_function(callee, each) for each in sides[1 - side]):
                 continue
             tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
-            found = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree else []
+            found = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree else []
             calls = [n for n in found if n.args and _is_generic(sources, n.func)]
             if len(calls) == 1:
                 call = Condition(text_of(calls[0]), caller.file, calls[0].lineno)
@@ -115,7 +115,7 @@ def is_looked_up(sources: Sources, stack: Stack) -> bool:
     for callee, caller in pairwise(stack):
         tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
         here = enclosing_function(tree, caller.line) if tree is not None else None
-        loops = [n for n in ast.walk(here) if isinstance(n, LOOPS) and holds(n, caller.line)] if here else []
+        loops = [n for n in walk(here) if isinstance(n, LOOPS) and holds(n, caller.line)] if here else []
         if loops and not is_library(callee) and _looked_up(sources, caller, plain(callee.function)) is not None:
             return True
     return False
@@ -148,9 +148,9 @@ def namesakes_below(sources: Sources, stack: Stack, point: BranchPoint) -> list[
     for callee, caller in pairwise(stack):
         tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
         here, name = enclosing_function(tree, caller.line) if tree is not None else None, plain(callee.function)
-        for loop in (n for n in ast.walk(here) if isinstance(n, ast.For) and holds(n, caller.line)) if here else ():
-            items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-            calls = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call) and holds(n, caller.line))
+        for loop in (n for n in walk(here) if isinstance(n, ast.For) and holds(n, caller.line)) if here else ():
+            items = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+            calls = (n.func for n in walk(loop) if isinstance(n, ast.Call) and holds(n, caller.line))
             if any(isinstance(f, ast.Attribute) and f.attr == name and dotted(f.value) in items for f in calls):
                 others = [(file, node.body[0].lineno) for file, node in sources.user_definitions(name)]
                 own = sources.function(callee.file, callee.line)
@@ -171,7 +171,7 @@ def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.expr | Non
     """The one call at the line that finds its function by a key, or what one statement set the variable to that it
     calls; None where the line names it, and for an object that is called. A class that is looked up is one, too."""
     tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
     hidden = function.startswith(("<", "__")) and function != _MAKES
     if tree is None or hidden or any(last_name(each.func) == function for each in calls):
         return None
@@ -187,7 +187,7 @@ def _set_to_one_of(sources: Sources, caller: Frame, function: str) -> Setting | 
     Example: `self.reduce(x)` with `self.reduce = mean_of_all if fast else mean` → that assignment.
     """
     at = place_of(sources, caller.file, caller.line or 0) if not is_library(caller) else None
-    calls = [n for n in ast.walk(at.function) if isinstance(n, ast.Call) and holds(n, caller.line or 0)] if at else []
+    calls = [n for n in walk(at.function) if isinstance(n, ast.Call) and holds(n, caller.line or 0)] if at else []
     if at is None or any(last_name(each.func) == function for each in calls):
         return None
     for call in calls:
@@ -223,7 +223,7 @@ def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition
         caller = where.mine[level]
         tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
         here = enclosing_function(tree, caller.line) if tree is not None else ast.Module([], [])
-        loops = [n for n in ast.walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
+        loops = [n for n in walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
         loop = max(loops, key=lambda node: node.lineno, default=None)
         if tree is not None and loop is not None:
             handed_on = level < where.common - 1
@@ -232,7 +232,7 @@ def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition
             chosen = items_of(sources, caller.file, tree, loop) or _ordered_by(caller.file, loop)
             text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
             return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
-        called = [n for n in ast.walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
+        called = [n for n in walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
         if not any(_is_lookup(each.func) for each in called) and level == where.common - 1:
             return None  # it was called by its name
     return None
@@ -247,7 +247,7 @@ def _ordered_by(file: str, loop: ast.For) -> list[Condition]:
 def _calls_item(loop: ast.For, line: int, *, handed_on: bool) -> bool:
     """True if the line calls the loop's item, or a method of it: `each.run()`, `getattr(each, event)()`; if it is
     ``handed_on``, where it is given to what the line calls: `self.timed(each)`."""
-    items = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    calls = [n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call) and holds(n, line)]
+    items = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
+    calls = [n for s in loop.body for n in walk(s) if isinstance(n, ast.Call) and holds(n, line)]
     called = [part for n in calls for part in (n.args if handed_on else [n.func])]
-    return any(isinstance(part, ast.Name) and part.id in items for each in called for part in ast.walk(each))
+    return any(isinstance(part, ast.Name) and part.id in items for each in called for part in walk(each))

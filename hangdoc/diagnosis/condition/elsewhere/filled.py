@@ -28,7 +28,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
@@ -59,15 +59,15 @@ def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
         return []
     calls = {
         dotted(node.func.value): node.func
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and holds(node, where.line)
     }
     owners = {name: each for name, each in calls.items() if "." in name or name in _assigned(tree)}
     found: dict[Condition, None] = {}
     filling: dict[tuple[str, str], None] = {}
     for file, each in sources.user_trees():
-        plain = {id(node.value) for node in ast.walk(each) if isinstance(node, ast.Expr)}
-        for node in ast.walk(each):
+        plain = {id(node.value) for node in walk(each) if isinstance(node, ast.Expr)}
+        for node in walk(each):
             if not isinstance(node, ast.Call) or not (node.args or node.keywords):
                 continue
             owner, method = _filled_by(node, owners, plain=id(node) in plain)
@@ -163,12 +163,12 @@ def _adding(methods: Mapping[str, _Method], method: str, deep: int) -> Iterator[
     """The innermost condition around each statement of the method that adds an item; of one under none, in another
     method, those there and around its call."""
     here = methods[method]
-    for node in ast.walk(here.function):
+    for node in walk(here.function):
         called = dotted(node.func).removeprefix("self.") if isinstance(node, ast.Call) else ""
         handed_on = called in methods and called != method and deep > 1
         inner = list(_adding(methods, called, deep - 1)) if handed_on else []
         yield from inner
-        if inner or _adds_items(node) or (handed_on and any(map(_adds_items, ast.walk(methods[called].function)))):
+        if inner or _adds_items(node) or (handed_on and any(map(_adds_items, walk(methods[called].function)))):
             around = [g for g in guards(here.tree, getattr(node, "lineno", 0)) if g.kind in (*CONDITIONS, "return")]
             if around and not any(is_rank_name(n) for n in around[-1].names):
                 yield Condition(around[-1].condition, here.file, around[-1].line)
@@ -185,4 +185,4 @@ def _adds_items(node: ast.AST) -> bool:
 
 def _assigned(tree: ast.AST) -> set[str]:
     """The names that the function sets: those of its own objects, and not of modules."""
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {n.id for n in walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

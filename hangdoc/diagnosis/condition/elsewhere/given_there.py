@@ -9,7 +9,7 @@ from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by, within_limit
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds
+from hangdoc.diagnosis.source.syntax import holds, walk
 from hangdoc.model.process import Frame
 
 
@@ -22,6 +22,6 @@ def given_at(sources: Sources, frame: Frame | None, given: Callable[[ast.Call], 
     at = place_of(sources, frame.file, frame.line) if frame is not None else None
     if at is None or frame is None:
         return []
-    calls = [node for node in ast.walk(at.function) if isinstance(node, ast.Call) and holds(node, frame.line)]
+    calls = [node for node in walk(at.function) if isinstance(node, ast.Call) and holds(node, frame.line)]
     found = [answer for call in calls for value in given(call) for answer in set_by(sources, at, value, by_rank=False)]
     return within_limit(found)

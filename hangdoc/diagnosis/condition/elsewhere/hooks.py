@@ -16,7 +16,7 @@ import ast
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, walk
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -38,7 +38,7 @@ def _answering(sources: Sources, kind: str) -> tuple[str, list[Condition]]:
     for hook in names(kind):
         found: dict[Condition, None] = {}
         for file, function in sources.user_functions(hook):
-            for node in ast.walk(function):
+            for node in walk(function):
                 if not isinstance(node, ast.Return) or enclosing_function(function, node.lineno) is not function:
                     continue
                 around = [g for g in guards(function, node.lineno) if g.kind == "if"] if _is_refusal(node.value) else []

@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, has_blocks, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, has_blocks, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 _ALIKE = ("self.training", "return_dict", "output_attentions", "output_hidden_states")
@@ -30,7 +30,7 @@ def conditions_in_forward(sources: Sources) -> list[Condition]:
 
 def _blocks(function: ast.AST) -> list[list[ast.stmt]]:
     """Every block of statements in the function."""
-    fields = (block for node in ast.walk(function) for _, block in ast.iter_fields(node) if isinstance(block, list))
+    fields = (block for node in walk(function) for _, block in ast.iter_fields(node) if isinstance(block, list))
     return [block for block in fields if block and isinstance(block[0], ast.stmt)]
 
 
@@ -42,7 +42,7 @@ def _choices(node: ast.stmt, rest: list[ast.stmt]) -> list[tuple[int, str]]:
         leaves = isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break)
         choices.append((node.test, ":", [[*node.body], [*node.orelse, *(rest if leaves else [])]]))
     elif not has_blocks(node):
-        inner = (each for each in ast.walk(node) if isinstance(each, ast.IfExp))
+        inner = (each for each in walk(node) if isinstance(each, ast.IfExp))
         choices += [(each.test, "", [[each.body], [each.orelse]]) for each in inner]
     return [
         (test.lineno, f"if {text_of(test)}{colon}")
@@ -54,7 +54,7 @@ def _choices(node: ast.stmt, rest: list[ast.stmt]) -> list[tuple[int, str]]:
 def _parts_called(arm: list[ast.AST]) -> set[str]:
     """'self.asr' of `self.asr(h)` and of `self.heads[kind](h)`, 'layer' of `layer(h)`."""
     called = set()
-    for node in (each for root in arm for each in ast.walk(root)):
+    for node in (each for root in arm for each in walk(root)):
         if isinstance(node, ast.Call):
             function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
             called.add(dotted(function))

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of, walk
 from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
@@ -62,9 +62,7 @@ def _tests_data(test: ast.expr | None) -> bool:
     Examples: `not sum(found.values())`, `step % n == 0`, `state.sync_gradients` → True; `closure is not None`,
     `isinstance(x, Tensor)`, `self.overlap` → False.
     """
-    if test is None or any(
-        isinstance(n, ast.Call) and last_name(n.func) in names("asks_for_type") for n in ast.walk(test)
-    ):
+    if test is None or any(isinstance(n, ast.Call) and last_name(n.func) in names("asks_for_type") for n in walk(test)):
         return False
     if isinstance(test, ast.BoolOp):  # of set-up and data together, as `sync and distributed`, all is set up alike
         set_up = any(pattern("same_everywhere").search(text_of(each)) for each in test.values)

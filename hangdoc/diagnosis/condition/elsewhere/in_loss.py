@@ -19,7 +19,7 @@ from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.settings import Place, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds
+from hangdoc.diagnosis.source.syntax import holds, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
@@ -41,7 +41,7 @@ def conditions_in_loss(sources: Sources, frame: Frame | None) -> list[Condition]
 def _losses_at(at: Place, line: int) -> Iterator[ast.expr]:
     """What backward() is called on, or given: `loss` of `scaler.scale(loss / 4).backward()`, of `engine.backward(loss)`
     and of `loss.mean().backward()`."""
-    calls = (node for node in ast.walk(at.tree) if isinstance(node, ast.Call) and holds(node, line))
+    calls = (node for node in walk(at.tree) if isinstance(node, ast.Call) and holds(node, line))
     for call in calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in names("called_on_loss"):
             continue
@@ -61,7 +61,7 @@ def _asked_of(hook: str) -> ast.expr:
 def _chooses_parts(sources: Sources, condition: Condition) -> bool:
     """True where the condition decides what is computed or left out, and not only a number: `2.0 if hard else 1.0`."""
     tree = sources.function(condition.file, condition.line)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.match_case | ast.comprehension):
             first = node.pattern if isinstance(node, ast.match_case) else next(iter(node.ifs), None)
             if first is not None and holds(first, condition.line):
@@ -80,5 +80,5 @@ def _computes(arm: ast.AST) -> bool:
     return any(
         isinstance(each, leaves)
         or (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and not each.id.isupper())
-        for each in ast.walk(arm)
+        for each in walk(arm)
     )

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.source.equal_counts import is_fixed, is_over_fixed, kept_
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, target_text, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, target_text, text_of, walk
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -35,7 +35,7 @@ def logged_under(sources: Sources) -> list[Condition]:
     to tell."""
     found: dict[Condition, None] = {}
     for file, tree in sources.user_trees():
-        for call in ast.walk(tree):
+        for call in walk(tree):
             if isinstance(call, ast.Call) and _is_reduced(call):
                 found.update(dict.fromkeys(_of_call(sources, file, tree, call)))
     return list(found) if len(found) <= _MOST else []
@@ -53,7 +53,7 @@ def _of_call(sources: Sources, file: str, tree: ast.AST, call: ast.Call) -> Iter
     """The conditions around the call, and those that decide the keys of what it logs."""
     yield from _around(file, tree, call.lineno)
     function = enclosing_function(tree, call.lineno)
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and call in ast.walk(n)]
+    loops = [n for n in walk(function) if isinstance(n, ast.For) and call in walk(n)]
     for loop in loops:
         text = f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
         yield from _over_what_was_seen(sources, loop.iter, Condition(text, file, loop.lineno))
@@ -81,7 +81,7 @@ def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Ite
     """The lines `X.NAME[key] = …`, `X.NAME[key] += …`, `X.NAME[key].append(…)` and `X.NAME.setdefault(key, …)` with a
     key that is no constant and that no loop over fixed ones gives; instead of such a line the innermost condition under
     which it runs."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         targets: list[ast.expr] = []
         keys: list[ast.expr] = []
         if isinstance(node, ast.Assign):
@@ -105,9 +105,9 @@ def _keyed_by_data(sources: Sources, file: str, tree: ast.AST, name: str) -> Ite
 def _of_data(sources: Sources, at: Place, line: int, key: ast.expr, steps: int = _STEPS) -> bool:
     """True if an item of a loop is in the key, and the loop does not go over what the program has written out; of an
     argument, if that holds for what a call gives for it: `self.collect(TASKS[int(t)], error)`."""
-    asked = {each.id for each in ast.walk(key) if isinstance(each, ast.Name)}
-    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and holds(n, line)]
-    giving = [n for n in loops if asked & {each.id for each in ast.walk(n.target) if isinstance(each, ast.Name)}]
+    asked = {each.id for each in walk(key) if isinstance(each, ast.Name)}
+    loops = [n for n in walk(at.tree) if isinstance(n, ast.For) and holds(n, line)]
+    giving = [n for n in loops if asked & {each.id for each in walk(n.target) if isinstance(each, ast.Name)}]
     if giving:
         return not any(is_over_fixed(sources, at.tree, n.lineno) or last_name(n.iter).isupper() for n in giving)
     given = (each for name in sorted(asked) for each in settings(sources, at, ast.Name(name)) if each.how == "given")
@@ -133,11 +133,11 @@ def _of_keys(sources: Sources, file: str, function: ast.AST, given: ast.expr) ->
     Example: `scores = self.recall.per_class()`, which returns `{n: … for n in names if self.seen[n]}` → that `if`.
     """
     if isinstance(given, ast.Name):
-        made = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and given.id in _targets(n)]
+        made = [n.value for n in walk(function) if isinstance(n, ast.Assign) and given.id in _targets(n)]
         yield from _filled(file, function, given.id)
     else:
         made = [given]
-    for node in (each for value in made for each in ast.walk(value)):
+    for node in (each for value in made for each in walk(value)):
         if isinstance(node, ast.DictComp):
             yield from _of_comprehension(sources, file, node)
         elif isinstance(node, ast.Call):
@@ -147,9 +147,9 @@ def _of_keys(sources: Sources, file: str, function: ast.AST, given: ast.expr) ->
 
 def _of_result(sources: Sources, file: str, body: ast.FunctionDef) -> Iterator[Condition]:
     """The conditions that decide the keys of the dictionary that a function returns."""
-    returned = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
+    returned = [n.value for n in walk(body) if isinstance(n, ast.Return) and n.value is not None]
     kept = {value.id for value in returned if isinstance(value, ast.Name)}
-    made = [n.value for n in ast.walk(body) if isinstance(n, ast.Assign) and kept & _targets(n)]
+    made = [n.value for n in walk(body) if isinstance(n, ast.Assign) and kept & _targets(n)]
     for value in [*returned, *made]:
         if isinstance(value, ast.DictComp):
             yield from _of_comprehension(sources, file, value)
@@ -169,7 +169,7 @@ def _of_comprehension(sources: Sources, file: str, made: ast.DictComp) -> Iterat
 
 def _filled(file: str, function: ast.AST, name: str) -> Iterator[Condition]:
     """The conditions around `scores["recall"] = …` in the function."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Assign):
             continue
         keys = (key.value for key in node.targets if isinstance(key, ast.Subscript))

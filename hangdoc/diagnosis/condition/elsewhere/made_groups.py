@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.queries import calls_of, group_calls
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, walk
 from hangdoc.model.message import Condition, Place
 from hangdoc.model.process import Stack
 
@@ -25,7 +25,7 @@ def made_under_condition(sources: Sources, now: Stack) -> tuple[Place, Condition
     """
     for frame in user_stack(now):
         tree = sources.function(frame.file, frame.line)
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+        calls = [node for node in walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
         called = {last_name(call.func) for call in calls if holds(call, frame.line)} & _makers(now)
         if tree is None:
             continue

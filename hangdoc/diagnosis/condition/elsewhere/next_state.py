@@ -25,7 +25,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Fork, fork
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, names_in, text_of, walk
 from hangdoc.model.process import Frame, Stack
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -60,12 +60,12 @@ def chosen_before(sources: Sources, sides: tuple[Stack, Stack]) -> BranchPoint |
         return None
     found: dict[tuple[str, int], _Choice] = {}
     trees = list(sources.user_trees())
-    if sum(_leads_to(node, states) for _, tree in trees for node in ast.walk(tree)) > _MOST_WAYS:
+    if sum(_leads_to(node, states) for _, tree in trees for node in walk(tree)) > _MOST_WAYS:
         return None
     for file, tree in trees:
-        if not any(_leads_to(node, states) for node in ast.walk(tree)):
+        if not any(_leads_to(node, states) for node in walk(tree)):
             continue
-        for function in (n for n in ast.walk(tree) if isinstance(n, _Function)):
+        for function in (n for n in walk(tree) if isinstance(n, _Function)):
             choice = _choice_in(file, tree, function, states)
             if choice is not None:
                 found[file, choice.guard.line] = choice
@@ -92,15 +92,11 @@ def _of_table(sources: Sources, where: Fork) -> _States | None:
     if tree is None or is_library(caller) or plain(ran[0].function) == plain(ran[1].function):
         return None
     here = enclosing_function(tree, caller.line)
-    taken = [n for n in ast.walk(here) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
-    called = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)]
+    taken = [n for n in walk(here) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
+    called = [n.func for n in walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)]
     held = {last_name(function) for function in called}
     set_to = {
-        id(n.value): t.id
-        for n in ast.walk(here)
-        if isinstance(n, ast.Assign)
-        for t in n.targets
-        if isinstance(t, ast.Name)
+        id(n.value): t.id for n in walk(here) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
     }
     for each in taken[:_MOST_WAYS]:
         if not any(each is function for function in called) and set_to.get(id(each)) not in held:
@@ -119,7 +115,7 @@ def _tables(sources: Sources, owner: ast.expr) -> Iterator[ast.Dict]:
         yield owner
     name = last_name(owner)
     for _, tree in sources.user_trees() if name else ():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
             named = any(target is not None and last_name(target) == name for target in targets)
@@ -134,7 +130,7 @@ def _of_arms(sources: Sources, where: Fork) -> _States | None:
     if both is None or tree is None or is_library(both[0]):
         return None
     chained: set[ast.AST] = set()
-    for node in ast.walk(enclosing_function(tree, both[0].line)):
+    for node in walk(enclosing_function(tree, both[0].line)):
         subject, arms = _arms(node, chained) if node not in chained else (None, [])
         if subject is None:
             continue
@@ -169,7 +165,7 @@ def _choice_in(file: str, tree: ast.AST, function: _Function, states: _States) -
     """The condition in the function that sends it to one state or to the other, where it leads to both; none on the
     rank, by which the ranks' parts are chosen."""
     ways: list[tuple[int, int, Guard | None]] = []
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Return) and not _sets_state(node, states):
             continue
         value, line = getattr(node, "value", None), getattr(node, "lineno", 0)

@@ -35,6 +35,7 @@ from hangdoc.diagnosis.source.syntax import (
     names_in,
     target_text,
     text_of,
+    walk,
 )
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -114,10 +115,10 @@ def chosen_by_item(sources: Sources, stack: Stack) -> ByItem | None:
         if tree is None or not known:
             return None
         here = enclosing_function(tree, frame.line)
-        loops = [n for n in ast.walk(here) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, frame.line)]
+        loops = [n for n in walk(here) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, frame.line)]
         heads = {name.partition(".")[0] for name in known}
         for loop in sorted(loops, key=lambda n: n.lineno, reverse=True):
-            if heads & {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}:
+            if heads & {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}:
                 header = f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
                 return ByItem(text_of(given), Condition(header, frame.file, loop.lineno), tuple(way[level:]))
         caller = way[level + 1] if level + 1 < len(way) else None
@@ -133,7 +134,7 @@ def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
     Example: `order = [a, b] ⏎ if b.full(): ⏎ order.reverse() ⏎ for each in order:` → `if b.full():`.
     """
     tree = sources.function(chosen.loop.file, chosen.loop.line)
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor)) if tree is not None else iter(())
+    found = (n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor)) if tree is not None else iter(())
     node = next((n for n in found if n.lineno == chosen.loop.line), None)
     over = node.iter if node is not None else None
     while isinstance(over, ast.Call):
@@ -147,7 +148,7 @@ def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
 
 def _argument(tree: ast.AST, line: int, op: str, what: str) -> ast.expr | None:
     """The expression that the call at that line gives for its root, or for its tensors."""
-    there = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line)]
+    there = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line)]
     calls = [n for n in there if op in last_name(n.func)] or [_filled_in(tree, n) for n in there]
     calls = [n for n in calls if op in last_name(n.func)]
     if len(calls) != 1:
@@ -187,7 +188,7 @@ def _answered(sources: Sources, attribute: str) -> list[Condition]:
         (file, each)
         for file, node in sources.user_definitions(attribute)
         if any(last_name(by).endswith("property") for by in node.decorator_list)
-        for each in ast.walk(node)
+        for each in walk(node)
         if isinstance(each, ast.Return) and each.value is not None
     ]
     return [Condition(text_of(each), file, each.lineno) for file, each in found] if len(found) == 1 else []
@@ -202,7 +203,7 @@ def _is_attribute(name: str, node: ast.AST) -> bool:
 
 
 def _that_set(tree: ast.AST, is_meant: Callable[[ast.AST], bool], changing: bool) -> Iterator[_Setting]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             parts = [p for t in targets for p in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])]

@@ -34,6 +34,7 @@ from hangdoc.diagnosis.source.syntax import (
     holds,
     last_name,
     text_of,
+    walk,
 )
 from hangdoc.model.process import Frame, Stack
 
@@ -101,7 +102,7 @@ def in_chosen_beside(
     beside = _made_beside(sources, class_of(inside))
     for file in sources.files() if beside else ():
         for _, tree in sources.trees(file):
-            for owner in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name in beside):
+            for owner in (n for n in walk(tree) if isinstance(n, ast.ClassDef) and n.name in beside):
                 for method in owner.body:
                     if isinstance(method, ast.FunctionDef) and method.name == point.function:
                         way = search.way(file, method, method, frozenset())
@@ -150,7 +151,7 @@ def _overridden(sources: Sources, made: str, theirs: Stack) -> list[BranchPoint]
     names = {plain(frame.function) for frame in user_stack(theirs)}
     for name in names if made else ():
         for file, function in sources.user_functions(name):
-            above = (n for n in ast.walk(function) if isinstance(n, ast.Call) and text_of(n.func) == f"super().{name}")
+            above = (n for n in walk(function) if isinstance(n, ast.Call) and text_of(n.func) == f"super().{name}")
             for call in above:
                 found += _around(sources, Frame(file, call.lineno, f"{made}.{name}"))
     return found
@@ -160,9 +161,9 @@ def _made_beside(sources: Sources, name: str) -> set[str]:
     """The classes of which one condition makes an object or, else, one of the class ``name``."""
     found: set[str] = set()
     for _, tree in sources.user_trees():
-        for node in (each for each in ast.walk(tree) if isinstance(each, ast.If | ast.IfExp)):
+        for node in (each for each in walk(tree) if isinstance(each, ast.If | ast.IfExp)):
             arms = [
-                {last_name(call.func) for each in arm for call in ast.walk(each) if isinstance(call, ast.Call)}
+                {last_name(call.func) for each in arm for call in walk(each) if isinstance(call, ast.Call)}
                 for arm in (_as_list(node.body), _as_list(node.orelse))
             ]
             for mine, other in (arms, arms[::-1]):
@@ -187,14 +188,14 @@ def _entered(sources: Sources, point: BranchPoint, frames: Stack) -> _Function |
 def _called_at(sources: Sources, frame: Frame) -> frozenset[str]:
     """How the calls at the line read, each by its last two names: {'schedule.step'} of `self.schedule.step(x)`."""
     tree = sources.function(frame.file, frame.line)
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
+    calls = (n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
     return frozenset(name for call in calls if "." in (name := _short(call)))
 
 
 def _group_at(sources: Sources, frame: Frame) -> str:
     """What the calls at the line name their group by, if all alike: 'evaluation' of `group=self.groups.evaluation`."""
     tree = sources.function(frame.file, frame.line)
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
+    calls = (n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
     found = {name for call in calls if (name := _group(call))}
     return found.pop() if len(found) == 1 else ""
 
@@ -224,7 +225,7 @@ def _other_arm(tree: ast.AST, point: BranchPoint) -> list[ast.AST]:
 
 
 def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list):
@@ -267,8 +268,8 @@ class _Search:
 
         Example: from `lead(jobs)` in main() → [line 2 of main, line 9 of lead].
         """
-        loops = [each for each in ast.walk(node) if isinstance(each, LOOPS)]
-        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+        loops = [each for each in walk(node) if isinstance(each, LOOPS)]
+        calls = [each for each in walk(node) if isinstance(each, ast.Call)]
         # What comes again and again, before what ends it: a last word after the loop.
         for call in sorted(calls, key=lambda each: not any(holds(loop, each.lineno) for loop in loops)):
             frame = Frame(file, call.lineno, function_name(tree, call.lineno))

@@ -10,13 +10,11 @@ Example: `batch_isend_irecv(ops)` issues whatever the list holds, and whether it
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import function_name, last_name
+from hangdoc.diagnosis.source.syntax import function_name, last_name, walk
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
@@ -45,6 +43,6 @@ def prepared_at(sources: Sources, stack: Stack) -> list[Frame]:
 def _is_of(made: UserCall, way: str) -> bool:
     """True if the operation that is prepared may be one of that direction."""
     given = [k.value for k in made.call.keywords if k.arg == "op"] or made.call.args[:1]
-    named = {last_name(node) for each in given for node in ast.walk(each)}
+    named = {last_name(node) for each in given for node in walk(each)}
     ways = {found for name in named if (found := message_way(name))}
     return not ways or way in ways

@@ -24,7 +24,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -90,13 +90,13 @@ def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[
 
 def _first_of_try(tree: ast.AST, guard: Guard) -> int:
     """The first line of the body whose exceptions the handler catches."""
-    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try))
+    tries = (node for node in walk(tree) if isinstance(node, ast.Try))
     return next((n.body[0].lineno for n in tries if any(h.lineno == guard.line for h in n.handlers)), guard.line)
 
 
 def _in_suite(tree: ast.AST, line: int) -> int:
     """The line; of a handler's own, which runs where something was raised, the first of its suite."""
-    handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    handlers = (node for node in walk(tree) if isinstance(node, ast.ExceptHandler))
     return next((node.body[0].lineno for node in handlers if node.lineno == line), line)
 
 

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.settings import place_of, settings
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, text_of, walk
 from hangdoc.model.process import Frame, Stack
 
 _MOST = 16
@@ -134,12 +134,12 @@ def _running(sources: Sources, registers: UserCall) -> Iterator[tuple[Frame, tup
 
 
 def _named(tree: ast.AST, name: str) -> list[ast.Name]:
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    return [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == name]
 
 
 def _tables_with(tree: ast.AST, function: str) -> Iterator[tuple[str, int]]:
     """(name, how often it holds it) of the dicts of which some entries, and not all, hold that function."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and dotted(node.targets[0]):
             held = [len(_named(value, function)) for value in node.value.values]
             if any(held) and not all(held):
@@ -151,7 +151,7 @@ def _looked_up_in(
 ) -> Iterator[tuple[Frame, tuple[Guard, ...], bool]]:
     """Each `TABLE[key]` in the file, whose key tests the rank in what it is set to: `attach_log in PLAN[role]`."""
     seen: set[int] = set()
-    lookups = (n for _, tree in sources.trees(file) for n in ast.walk(tree) if isinstance(n, ast.Subscript))
+    lookups = (n for _, tree in sources.trees(file) for n in walk(tree) if isinstance(n, ast.Subscript))
     for node in (n for n in lookups if dotted(n.value) == table and isinstance(n.ctx, ast.Load)):
         key, at = node.slice, place_of(sources, file, node.lineno)
         if at is None or node.lineno in seen:
@@ -189,13 +189,13 @@ def _class_around(sources: Sources, file: str, line: int) -> tuple[str, int] | N
 
 @lru_cache(maxsize=4096)
 def _classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
-    return tuple(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+    return tuple(n for n in walk(tree) if isinstance(n, ast.ClassDef))
 
 
 @lru_cache(maxsize=4096)
 def _variables(function: ast.AST) -> frozenset[str]:
     """The names that the function sets, its arguments included."""
-    nodes = list(ast.walk(function))
+    nodes = list(walk(function))
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return frozenset(stored | {n.arg for n in nodes if isinstance(n, ast.arg)})
 

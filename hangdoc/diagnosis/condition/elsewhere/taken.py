@@ -21,7 +21,7 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, text_of, walk
 from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 
@@ -62,12 +62,12 @@ def filled_by(sources: Sources, file: str, line: int) -> list[Filled]:
 
 def _taken_from(tree: ast.AST, line: int) -> str:
     """The queue that the item comes from which the `if` at the line compares with a constant: 'self.inbox'."""
-    test = next((n.test for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == line), None)
+    test = next((n.test for n in walk(tree) if isinstance(n, ast.If) and n.lineno == line), None)
     if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
         return ""
     if not all(map(is_constant, test.comparators)):
         return ""
-    for node in ast.walk(enclosing_function(tree, line)):
+    for node in walk(enclosing_function(tree, line)):
         taken = node.value if isinstance(node, ast.Assign | ast.NamedExpr) else None
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(taken, ast.Call) and any(isinstance(t, ast.Name) and t.id == test.left.id for t in targets):
@@ -83,9 +83,9 @@ def _under(put: UserCall) -> Iterator[Condition]:
     around = [g for g in guards(put.tree, line) if g.kind in CONDITIONS and not any(map(is_rank_name, g.names))]
     if around:
         yield Condition(around[-1].condition, put.file, around[-1].line)
-    for node in ast.walk(put.function):
+    for node in walk(put.function):
         if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
             for handler in node.handlers:
-                if not any(isinstance(each, ast.Raise) for each in ast.walk(handler)):
+                if not any(isinstance(each, ast.Raise) for each in walk(handler)):
                     what = f"except {text_of(handler.type)}:" if handler.type else "except:"
                     yield Condition(what, put.file, handler.lineno)

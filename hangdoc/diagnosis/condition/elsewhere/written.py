@@ -26,7 +26,7 @@ from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Written
@@ -121,14 +121,14 @@ class _Asked:
         if any(line.rank and line.rank in self.others for lines in self.outputs.values() for line in lines):
             return False
         own = self.sources.user_definitions(name) if name not in names("writes_line") else []
-        tests = (node.test for _, body in own for node in ast.walk(body) if isinstance(node, ast.If))
+        tests = (node.test for _, body in own for node in walk(body) if isinstance(node, ast.If))
         return any(map(_tests_rank, tests)) or (name not in names("writes_text") and self._limits_logs())
 
     def _limits_logs(self) -> bool:
         """True if what a logger writes depends on the rank: `setLevel(INFO if rank == 0 else WARNING)`."""
         for each in self.sources.user_calls(*names("limits_logs")):
             values = (*each.call.args, *(word.value for word in each.call.keywords if word.arg == "level"))
-            if any(isinstance(part, ast.IfExp) and _tests_rank(part.test) for v in values for part in ast.walk(v)):
+            if any(isinstance(part, ast.IfExp) and _tests_rank(part.test) for v in values for part in walk(v)):
                 return True
             if any(_is_of_rank(self.sources, each.file, guard) for guard in guards(each.tree, each.call.lineno)):
                 return True
@@ -211,27 +211,27 @@ class _Asked:
     def is_raised(self, place: _Place) -> bool:
         """True if it is the text of an exception: what wrote it only handed that on."""
         tree = self.sources.function(*place)
-        raises = ast.walk(tree) if tree is not None else ()
+        raises = walk(tree) if tree is not None else ()
         return any(isinstance(node, ast.Raise) and holds(node, place[1]) for node in raises)
 
     def says(self, place: _Place) -> bool:
         """True if the statement itself writes or raises the text: a path that a function returns may be in any line."""
         tree = self.sources.function(*place)
-        said = ast.walk(tree) if tree is not None else ()
+        said = walk(tree) if tree is not None else ()
         return any(isinstance(node, ast.Expr | ast.Raise) and holds(node, place[1]) for node in said)
 
     def _call_around(self, place: _Place) -> ast.Call | None:
         """The innermost call on the statement's line."""
         tree = self.sources.function(*place)
         function = enclosing_function(tree, place[1]) if tree is not None else None
-        calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)] if function is not None else []
+        calls = [n for n in walk(function) if isinstance(n, ast.Call)] if function is not None else []
         around = [call for call in calls if holds(call, place[1])]
         return min(around, key=lambda call: (call.end_lineno or 0) - call.lineno, default=None)
 
 
 def _named_in(body: ast.AST) -> set[str]:
     """What a function calls or hands on, by its last name."""
-    return {last_name(node) for node in ast.walk(body) if isinstance(node, ast.Attribute | ast.Name)}
+    return {last_name(node) for node in walk(body) if isinstance(node, ast.Attribute | ast.Name)}
 
 
 def _decides(guard: Guard) -> bool:
@@ -244,7 +244,7 @@ def _decides(guard: Guard) -> bool:
 
 def _only_writes(tree: ast.AST, guard: Guard) -> bool:
     """True for `if not self.warned: ⏎ log.warning(…)`: it decides whether a line is written, and nothing else."""
-    nodes = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == guard.line)
+    nodes = (n for n in walk(tree) if isinstance(n, ast.If) and n.lineno == guard.line)
     arms = [node.body if guard.taken else node.orelse for node in nodes]
     writes = names("writes_line")
     return guard.kind == "if" and any(
@@ -266,5 +266,5 @@ def _is_of_rank(sources: Sources, file: str, guard: Guard) -> bool:
 def _tests_rank(test: ast.AST) -> bool:
     text = text_of(test)
     return bool(pattern("rank_word").search(text)) or any(
-        is_rank_name(dotted(part)) for part in ast.walk(test) if isinstance(part, ast.Name | ast.Attribute)
+        is_rank_name(dotted(part)) for part in walk(test) if isinstance(part, ast.Name | ast.Attribute)
     )

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.handlers import Swallowing, swallowing
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -78,7 +78,7 @@ def _python_may_raise(case: Case, way: Stack, tried: Swallowing) -> bool:
         tree = case.sources.function(frame.file, frame.line)
         here = enclosing_function(tree, frame.line) if tree is not None else ast.Module([], [])
         first = tried.body[0] if not at else getattr(here, "lineno", 0) + 1
-        nodes = [n for n in ast.walk(here) if first <= getattr(n, "lineno", 0) < frame.line]
+        nodes = [n for n in walk(here) if first <= getattr(n, "lineno", 0) < frame.line]
         if any(fits(node) for node in nodes for fits in kinds):
             return True
     return False
@@ -102,7 +102,7 @@ _RAISED_BY = {"raised_by_lookup": _looks_up, "raised_by_conversion": _converts, 
 def _keeps_items(case: Case, loop: BranchPoint) -> bool:
     """True for a loop over what is held in a name, which nothing is seen to leave items out of: not over a loader."""
     tree = case.sources.function(loop.file, loop.guard.line)
-    at = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
+    at = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
     over = at[0].iter if len(at) == 1 else None
     while isinstance(over, ast.Call) and (kept := kept_by(over)) is not None:
         over = kept
@@ -113,8 +113,8 @@ def _keeps_items(case: Case, loop: BranchPoint) -> bool:
 def _ends_loop(case: Case, frame: Frame, tried: Swallowing) -> bool:
     """True if the handler may leave the loop, in whose function it is."""
     tree = case.sources.function(frame.file, tried.line)
-    handlers = (n for n in ast.walk(tree) if isinstance(n, ast.ExceptHandler)) if tree is not None else ()
-    suite = (n for each in handlers if each.lineno == tried.line for n in ast.walk(each))
+    handlers = (n for n in walk(tree) if isinstance(n, ast.ExceptHandler)) if tree is not None else ()
+    suite = (n for each in handlers if each.lineno == tried.line for n in walk(each))
     return any(isinstance(n, ast.Break | ast.Return) for n in suite)
 
 

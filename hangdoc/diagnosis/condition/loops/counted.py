@@ -24,7 +24,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 _DOUBT = "a count that began at another number looks the same"
@@ -56,7 +56,7 @@ def _counts(case: Case, point: BranchPoint) -> list[str]:
         return []
     loops = [
         node
-        for node in ast.walk(enclosing_function(tree, point.guard.line))
+        for node in walk(enclosing_function(tree, point.guard.line))
         if isinstance(node, ast.While) and holds(node, point.guard.line)
     ]
     counted = {name for loop in loops for name in _counted_in(loop.body)}

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.loops import counted_from, ways_out
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in, text_of, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition
 
@@ -87,7 +87,7 @@ def began_elsewhere(case: Case, loop: BranchPoint, ranks: SideRanks, calls_apart
     self.step = 30 on rank 0 and 19 on rank 1, 20 calls against 19, and `self.step = restore(self.loader)` before it.
     """
     tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
-    at = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
+    at = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
     if tree is None or not at or counted_from(tree, loop.guard.line) is not None or ways_out(tree, loop.guard.line):
         return None
     shown = {name: case.values.of(loop.file, loop.function, name) for name in _counted_in(at[0])}
@@ -132,10 +132,10 @@ def _moves(sources: Sources, loop: ast.For, name: str, setting: tuple[str, int, 
     over = set(names_in(loop.iter))
     file, line, *_ = setting
     tree = sources.function(file, line)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno == line] if tree is not None else []
+    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and n.lineno == line] if tree is not None else []
     given = {dotted(each) for call in calls for each in (*call.args, *(k.value for k in call.keywords))}
     found = [list(sources.user_functions(last_name(call.func))) for call in calls if last_name(call.func)]
-    used = {dotted(n) for each in found if len(each) == 1 for n in ast.walk(each[0][1])}
+    used = {dotted(n) for each in found if len(each) == 1 for n in walk(each[0][1])}
     return not over.isdisjoint(given | used)
 
 
@@ -149,7 +149,7 @@ def _settings(
         return
     own = isinstance(start, ast.Name)
     for file, each in [(loop.file, tree)] if own else sources.user_trees():
-        for node in ast.walk(enclosing_function(tree, loop.guard.line) if own else each):
+        for node in walk(enclosing_function(tree, loop.guard.line) if own else each):
             if not isinstance(node, ast.Assign) or not _is_computed(node.value):
                 continue
             if (not own or node.lineno < loop.guard.line) and name in map(last_name, node.targets):
@@ -158,7 +158,7 @@ def _settings(
 
 
 def _is_computed(value: ast.expr) -> bool:
-    return any(isinstance(node, ast.Call | ast.Subscript) for node in ast.walk(value))
+    return any(isinstance(node, ast.Call | ast.Subscript) for node in walk(value))
 
 
 def _handlers_of(sources: Sources, here: ast.AST, value: ast.expr) -> list[Condition]:
@@ -166,14 +166,14 @@ def _handlers_of(sources: Sources, here: ast.AST, value: ast.expr) -> list[Condi
 
     Example: `state["step"]`, with `state = store.load_latest()` before it → those of load_latest().
     """
-    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-    sets = [n.value for n in ast.walk(here) if isinstance(n, ast.Assign) and names & set(map(last_name, n.targets))]
-    called = [n for each in (value, *sets) for n in ast.walk(each) if isinstance(n, ast.Call)]
+    names = {node.id for node in walk(value) if isinstance(node, ast.Name)}
+    sets = [n.value for n in walk(here) if isinstance(n, ast.Assign) and names & set(map(last_name, n.targets))]
+    called = [n for each in (value, *sets) for n in walk(each) if isinstance(n, ast.Call)]
     found = []
     for name in dict.fromkeys(last_name(call.func) for call in called):
         functions = list(sources.user_functions(name)) if name else []
         for file, function in functions if len(functions) == 1 else ():
-            handlers = [n for n in ast.walk(function) if isinstance(n, ast.ExceptHandler)]
-            quiet = [h for h in handlers if not any(isinstance(n, ast.Raise) for n in ast.walk(h))]
+            handlers = [n for n in walk(function) if isinstance(n, ast.ExceptHandler)]
+            quiet = [h for h in handlers if not any(isinstance(n, ast.Raise) for n in walk(h))]
             found += [Condition(f"except {text_of(h.type)}:" if h.type else "except:", file, h.lineno) for h in quiet]
     return found

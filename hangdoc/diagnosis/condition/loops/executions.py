@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import Site, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS
+from hangdoc.diagnosis.source.syntax import LOOPS, walk
 from hangdoc.model.process import Frame
 
 
@@ -80,8 +80,8 @@ def _always_follows(sources: Sources, loop: BranchPoint, line: int) -> bool:
     tree = sources.function(loop.file, loop.guard.line)
     if tree is None or line <= loop.guard.span[1]:
         return False
-    found = [n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line]
-    returns = any(isinstance(each, ast.Return) for node in found for each in ast.walk(node))
+    found = [n for n in walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line]
+    returns = any(isinstance(each, ast.Return) for node in found for each in walk(node))
     around = {guard.place for guard in guards(tree, loop.guard.line)}
     within = [g for g in guards(tree, line) if not (loop.guard.span[0] <= g.line <= loop.guard.span[1])]
     return returns and all(guard.place in around for guard in within)

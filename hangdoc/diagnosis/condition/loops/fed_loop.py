@@ -22,7 +22,7 @@ from hangdoc.diagnosis.condition.elsewhere.answers import answers_of_given, answ
 from hangdoc.diagnosis.condition.loops.iterators import conditions_of_items
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 _MOST = 2
@@ -60,7 +60,7 @@ def of_answer(sources: Sources) -> list[Condition]:
     """
     found: dict[Condition, None] = {}
     for file, tree in sources.user_trees():
-        for owner in ast.walk(tree):
+        for owner in walk(tree):
             bases = map(last_name, owner.bases) if isinstance(owner, ast.ClassDef) else ()
             if isinstance(owner, ast.ClassDef) and not set(names("stops_by_answer")).isdisjoint(bases):
                 found |= dict.fromkeys(answers_of_method(sources, file, owner, "__call__"))

@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
 from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -131,7 +131,7 @@ def _is_over_made(sources: Sources, loop: BranchPoint) -> bool:
 def makes_items(sources: Sources, loop: BranchPoint) -> str:
     """'pieces' of `for piece in self.pieces(doc):`, where pieces() is the program's own; '' for others."""
     at = place_of(sources, loop.file, loop.guard.line)
-    loops = [n for n in ast.walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
+    loops = [n for n in walk(at.tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if at else []
     over = without_wrappers(loops[0].iter) if len(loops) == 1 else None
     name = last_name(over.func) if isinstance(over, ast.Call) and over.args else ""
     return name if name and sources.user_definitions(name) else ""

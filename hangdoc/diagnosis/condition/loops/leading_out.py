@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
@@ -21,13 +21,13 @@ def leading_out(sources: Sources, at: Frame) -> list[Condition]:
     """
     tree = sources.function(at.file, at.line)
     function = enclosing_function(tree, at.line) if tree is not None else ast.Module([], [])
-    loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
+    loops = [node for node in walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
     if not loops:
         return []
     loop = min(loops, key=lambda node: node.lineno)
     handlers = [
         Condition(f"except {text_of(each.type)}:" if each.type else "except:", at.file, each.lineno)
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Try)
         for each in node.handlers
         if loop in node.body or (holds(loop, each.lineno) and _leaves(loop, each.body[-1]))
@@ -45,7 +45,7 @@ def leading_out(sources: Sources, at: Frame) -> list[Condition]:
 
 def _leaves(loop: ast.AST, last: ast.stmt) -> bool:
     """True for a `return`, a `raise`, and a `break` out of that very loop."""
-    inner = (node for node in ast.walk(loop) if isinstance(node, LOOPS) and node is not loop)
+    inner = (node for node in walk(loop) if isinstance(node, LOOPS) and node is not loop)
     breaks = isinstance(last, ast.Break) and not any(holds(node, last.lineno) for node in inner)
     return breaks or isinstance(last, ast.Return | ast.Raise)
 
@@ -56,5 +56,5 @@ def _roots(names_of: Collection[str]) -> set[str]:
 
 def _targets(function: ast.AST, line: int) -> set[str]:
     """The names that the line sets."""
-    set_there = (n for n in ast.walk(function) if isinstance(n, ast.Assign) and holds(n, line))
-    return {n.id for each in set_there for target in each.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    set_there = (n for n in walk(function) if isinstance(n, ast.Assign) and holds(n, line))
+    return {n.id for each in set_there for target in each.targets for n in walk(target) if isinstance(n, ast.Name)}

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 _MOST_STEPS = 4
@@ -23,7 +23,7 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     that `if`.
     """
     tree = sources.function(loop.file, loop.guard.line)
-    nodes = ast.walk(tree) if tree is not None else iter(())
+    nodes = walk(tree) if tree is not None else iter(())
     at = next((n for n in nodes if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == loop.guard.line), None)
     if tree is None or at is None:
         return []
@@ -44,7 +44,7 @@ def left_out_around(sources: Sources, file: str, line: int) -> list[Condition]:
     """
     tree = sources.function(file, line)
     function = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
+    loops = [n for n in walk(function) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
     for loop in sorted(loops, key=lambda each: -each.lineno):
         found = _left_out_of(sources, file, function, loop.iter, loop.lineno) if loop.lineno < line else []
         if found:
@@ -95,16 +95,16 @@ def _left_out_of(
 
 def _asked_by(sources: Sources, function: ast.FunctionDef) -> list[ast.expr]:
     """The generators of the program that a generator takes its items from."""
-    if not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
+    if not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk(function)):
         return []
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func)]
+    calls = [node for node in walk(function) if isinstance(node, ast.Call) and last_name(node.func)]
     made = ((call, list(sources.user_functions(last_name(call.func)))) for call in calls)
     return [
         call
         for call, found in made
         if len(found) == 1
         and found[0][1] is not function
-        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(found[0][1]))
+        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk(found[0][1]))
     ]
 
 
@@ -112,7 +112,7 @@ def _last_set(tree: ast.AST, name: str, line: int) -> ast.expr | None:
     """What the name was set to before the line; None where no plain assignment of it is there."""
     found = [
         node.value
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Assign)
         and node.lineno < line
         and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
@@ -125,9 +125,9 @@ def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition
     end it."""
     found: dict[Condition, None] = {}
     ends: dict[Condition, None] = {}
-    loops = [node for node in ast.walk(function) if isinstance(node, LOOPS)]
+    loops = [node for node in walk(function) if isinstance(node, LOOPS)]
     ways_out = {guard.place for loop in loops for guard in way_out_guards(function, loop.lineno)}
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Yield):
             continue
         for guard in guards(function, node.lineno):
@@ -150,10 +150,10 @@ def _shares_out(condition: Condition) -> bool:
 def is_full(function: ast.AST, guard: Guard) -> bool:
     """True for a test of how many items a list holds to which the generator adds: it leaves none out, as in `batch +=
     [x] ⏎ if len(batch) == size: ⏎ yield batch`."""
-    tests = [n.test for n in ast.walk(function) if isinstance(n, ast.If) and n.lineno == guard.line]
-    lengths = [n for test in tests for n in ast.walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+    tests = [n.test for n in walk(function) if isinstance(n, ast.If) and n.lineno == guard.line]
+    lengths = [n for test in tests for n in walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
     held = {dotted(call.args[0]) for call in lengths if call.args} - {""}
-    grown = {dotted(n.target) for n in ast.walk(function) if isinstance(n, ast.AugAssign)}
-    calls = [n.func for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    grown = {dotted(n.target) for n in walk(function) if isinstance(n, ast.AugAssign)}
+    calls = [n.func for n in walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
     grown |= {dotted(f.value) for f in calls if f.attr in ("append", "extend", "add")}
     return not held.isdisjoint(grown)

@@ -11,7 +11,7 @@ import ast
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 
@@ -35,7 +35,7 @@ def _bound(case: Case, point: BranchPoint) -> tuple[str, int] | None:
     """(what counts, the number that it does not reach) of `for step in range(60):`; None of any other loop, and where
     the number is not seen, or not alike on all ranks that show it."""
     tree = case.sources.function(point.file, point.guard.line)
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == point.guard.line] if tree else []
+    loops = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == point.guard.line] if tree else []
     over = loops[0].iter if len(loops) == 1 else None
     if not isinstance(over, ast.Call) or last_name(over.func) != "range" or not _starts_alike(over):
         return None

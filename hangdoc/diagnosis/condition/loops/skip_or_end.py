@@ -25,7 +25,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.items import names_of_items
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition
 
@@ -88,7 +88,7 @@ def _added_to(sources: Sources, skip: BranchPoint) -> Iterator[str]:
 def _sums_under(sources: Sources, file: str, line: int, *, taken: bool) -> Iterator[str]:
     """The last names of what one arm of the `if` at the line adds to: 'skipped' of `self.skipped += 1`."""
     tree = sources.function(file, line)
-    at = [n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == line] if tree is not None else []
+    at = [n for n in walk(tree) if isinstance(n, ast.If) and n.lineno == line] if tree is not None else []
     for node in (each for found in at for each in (found.body if taken else found.orelse)):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and last_name(node.target):
             yield last_name(node.target)
@@ -97,7 +97,7 @@ def _sums_under(sources: Sources, file: str, line: int, *, taken: bool) -> Itera
 def _goes_by_items(sources: Sources, tree: ast.AST, loop: BranchPoint, skip: BranchPoint) -> bool:
     """True if the condition tests what the loop's items hold, or draws at random."""
     own = sources.function(skip.file, skip.guard.line)
-    tests = ast.walk(own) if own is not None else iter(())
+    tests = walk(own) if own is not None else iter(())
     test = next((n.test for n in tests if isinstance(n, ast.If | ast.IfExp) and n.lineno == skip.guard.line), None)
     if own is None or test is None:
         return False
@@ -117,8 +117,8 @@ def counts_rounds(sources: Sources, condition: Condition) -> bool:
 def _takes_remainder(sources: Sources, file: str, line: int) -> bool:
     tree = sources.function(file, line)
     here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
-    at = [n for n in ast.walk(here) if isinstance(n, ast.expr) and n.lineno == line]
+    at = [n for n in walk(here) if isinstance(n, ast.expr) and n.lineno == line]
     names = {name for each in at for name in names_in(each)}
-    sets = (n for n in ast.walk(here) if isinstance(n, ast.Assign) and n.lineno <= line)
+    sets = (n for n in walk(here) if isinstance(n, ast.Assign) and n.lineno <= line)
     at += [n.value for n in sets if not names.isdisjoint(dotted(each) for each in n.targets)]
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for each in at for n in ast.walk(each))
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for each in at for n in walk(each))

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.source.loops import (
     ends_alike,
 )
 from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, walk
 from hangdoc.diagnosis.source.values import SideRanks, is_hidden
 
 _MOST = 3
@@ -51,8 +51,8 @@ def ways_out_of(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[BranchP
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
     if tree is None or not 2 <= len({guard.place for guard in out}) <= _MOST or not surely_left(case, loop, ranks):
         return []
-    loops = (n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line)
-    nodes = [node for found in loops for each in found.body for node in ast.walk(each)]
+    loops = (n for n in walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line)
+    nodes = [node for found in loops for each in found.body for node in walk(each)]
     stored = {dotted(n) for n in nodes if isinstance(getattr(n, "ctx", None), ast.Store)} - set(loop.guard.counters)
 
     def rank(guard: Guard) -> tuple[bool, bool]:
@@ -99,7 +99,7 @@ def _is_one_number(case: Case, loop: BranchPoint, tree: ast.AST, name: str, rank
     if attribute:
         return not any(sets_attribute(each, attribute) for _, each in case.sources.user_trees())
     here = enclosing_function(tree, loop.guard.line)
-    stored = (n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del))
+    stored = (n for n in walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del))
     return all(node.lineno < loop.guard.line for node in stored if node.id == name)
 
 
