@@ -2,7 +2,7 @@
 
 They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, a
 lock that the call is made under, the ranks beside them in a larger group, the ranks' own histories, a condition that
-asks for the rank in a function, other groups, exits.
+asks for the rank in a function, other groups, exits, the order of the ranks' own earlier calls.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
+from hangdoc.diagnosis.calls.own_order import own_breaks, own_orders
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of
@@ -72,6 +73,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         _by_other_groups,
         _by_what_ran,
         _by_its_end,
+        _by_own_order,
     )
     for breaks in tried:
         found = breaks(case, options)
@@ -200,6 +202,15 @@ def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
     # Where others have ended as well, ending is what the program does there.
     fit = [o for o in options if _ended_there(case, o.alignment) and not _others_strayed(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} ended while others still communicate") if len(fit) == 1 else None
+
+
+def _by_own_order(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits leave the order of their own earlier calls now, by a call that they have made
+    before, the reason in words)."""
+    left = own_breaks(own_orders(case.programs))
+    now = {rank for rank, breaks in left.items() if breaks[-1].is_newest and breaks[-1].is_known}
+    fit = [o for o in options if now.issuperset(o.alignment.culprits)]
+    return (fit[0], f"{_culprits_text(fit[0])} left the order of its own earlier calls") if len(fit) == 1 else None
 
 
 def _culprits_text(option: _Option) -> str:

@@ -39,6 +39,8 @@ class Step:
     place: Hashable
     """What makes steps of two ranks the same: the operations and the site."""
     thread: int = 0
+    on: Hashable = ""
+    """The group and the operation, or the peers: wherever in the program it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Break:
     """Its place among the rank's steps that are read."""
     context: int
     is_newest: bool
+    is_known: bool
+    """The rank has made such a call on that group before: else it goes on to another part of the program."""
 
 
 def steps(program: RankProgram, newest: int = _NEWEST) -> list[Step]:
@@ -67,14 +71,20 @@ def steps(program: RankProgram, newest: int = _NEWEST) -> list[Step]:
     found: list[tuple[int, int, Step]] = []
     for place, call in enumerate(calls[-newest:]):
         at = program.site(call)
-        found.append((call.created_ns, place, Step((call.group, call.op, at), (call.op, at), call.thread_id)))
+        found.append(
+            (
+                call.created_ns,
+                place,
+                Step((call.group, call.op, at), (call.op, at), call.thread_id, (call.group, call.op)),
+            )
+        )
     for place, batch in enumerate(_batches(messages[-newest:])):
         first = batch[0]
         if first.stack not in sites:
             sites[first.stack] = site_of(journal.stack(first.stack))
         ways = tuple(sorted((message.op, message.peer) for message in batch))
         ops = tuple(op for op, _ in ways)
-        step = Step((first.group, ways, sites[first.stack]), (ops, sites[first.stack]), first.thread_id)
+        step = Step((first.group, ways, sites[first.stack]), (ops, sites[first.stack]), first.thread_id, ways)
         found.append((first.created_ns, newest + place, step))
     found.sort(key=lambda each: each[:2])
     return [step for _, _, step in found[-newest:]]
@@ -105,7 +115,7 @@ def own_order(sequence: Sequence[Step]) -> Order:
     numbers: dict[tuple[int, Hashable], int] = {}
     contexts: list[int] = []  # those that end before the step, the shortest first
     found: list[tuple[Counter[Hashable], int, Break]] = []
-    keeps = False
+    keeps, made = False, set[Hashable]()
     for at, step in enumerate(sequence):
         keeps = False
         for length in range(len(contexts), 0, -1):
@@ -113,8 +123,11 @@ def own_order(sequence: Sequence[Step]) -> Order:
             if after is not None and after.total() >= _LEAST_TIMES:
                 keeps = step.key in after
                 if not keeps:
-                    found.append((after, after.total(), Break(step, at, length, at == len(sequence) - 1)))
+                    found.append(
+                        (after, after.total(), Break(step, at, length, at == len(sequence) - 1, step.on in made))
+                    )
                 break
+        made.add(step.on)
         for context in contexts:
             followers.setdefault(context, Counter())[step.key] += 1
         # A context is the one before it without this step, and the step: 0 is the empty one.

@@ -195,3 +195,11 @@ def test_tags_that_count_and_the_order_within_a_batch_are_no_order() -> None:
     )
     orders = own_orders(programs(JobSnapshot(1.0, "watch", ranks=ranks)))
     assert all(order.keeps and not order.breaks for order in orders.values())
+
+
+@pytest.mark.parametrize(("last", "is_known"), [("b", True), ("new", False)])
+def test_a_break_is_known_by_the_group_and_not_by_the_place(last, is_known):
+    rounds = [Step(word, word, on=word) for word in "ab" * 4]
+    (broken,) = own_order([*rounds, Step(f"{last} elsewhere", last, on=last)]).breaks
+    assert broken.is_newest
+    assert broken.is_known is is_known
