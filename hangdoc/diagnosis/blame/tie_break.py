@@ -206,7 +206,9 @@ def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
 
 def _by_own_order(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits leave the order of their own earlier calls now, by a call that they have made
-    before, the reason in words)."""
+    before, the reason in words); None where some have ended, as an end that was seen says more."""
+    if any(case.ended.intersection(option.alignment.culprits) for option in options):
+        return None
     left = own_breaks(own_orders(case.programs))
     now = {rank for rank, breaks in left.items() if breaks[-1].is_newest and breaks[-1].is_known}
     fit = [o for o in options if now.issuperset(o.alignment.culprits)]
