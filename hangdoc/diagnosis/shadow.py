@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
-from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.nearest import gap_of, parted_at, sides_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
@@ -17,8 +17,8 @@ from hangdoc.diagnosis.hypotheses.suspects import Ranks
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.known import Strength
-from hangdoc.diagnosis.reason.reasons import Found, reasons
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Parted, Sides
+from hangdoc.diagnosis.reason.reasons import reasons
+from hangdoc.diagnosis.reason.starts import Sides
 from hangdoc.model.diagnosis import Branch, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.wording import name_ranks
@@ -28,29 +28,6 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "match": "mat
 _WITH_CULPRITS = (Outcome.HANG, Outcome.CRASHED, Outcome.SLOW)
 _MOST_ALTERNATIVES = 2
 """Beside the likeliest: the first three have the culprits in 93 % of the saved cases."""
-
-
-def reasons_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Found:
-    """What parted the culprits from the others; ``culprits``: where others than the blamed ones are meant."""
-    sides = sides_of(case, blame, culprits)
-    return reasons(case, sides, parted_at(_gap_of(blame), sides))
-
-
-def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Sides:
-    """The sides as they are blamed; with ``culprits``, all others against these."""
-    if culprits and {*culprits} != {*blame.culprits}:
-        return Sides(culprits, tuple(sorted(set(case.activities) - set(culprits) - case.hidden)))
-    return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
-
-
-def parted_at(gap: Gap | None, sides: Sides) -> list[Parted]:
-    """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
-    found: list[Parted] = []
-    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
-        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
-        if token is not None and token.stack and side is not None:
-            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
-    return found
 
 
 def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis) -> Diagnosis:
@@ -64,7 +41,7 @@ def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis) -> Diagnos
     first, *others = judged
     sides = sides_of(case, blame, first.culprits)
     agreed = {*first.culprits} == {*told.culprits}
-    gap = _gap_of(blame) if agreed else _gap_of_calls(case, sides)
+    gap = gap_of(blame) if agreed else _gap_of_calls(case, sides)
     reason = next(iter(reasons(case, sides, parted_at(gap, sides)).reasons), None) if sides.others else None
     confidence = first.confidence
     if confidence == Confidence.CERTAIN:
@@ -100,10 +77,6 @@ def _of_others(case: Case, culprits: Ranks, told: Diagnosis) -> Diagnosis:
         branches=None,
         evidence=(),
     )
-
-
-def _gap_of(blame: Blame[Explanation]) -> Gap | None:
-    return blame.diverged.gap if blame.diverged is not None else None
 
 
 def _gap_of_calls(case: Case, sides: Sides) -> Gap | None:

@@ -64,7 +64,7 @@ from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
-from hangdoc.model.kinds import Outcome
+from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.writing import Writer
@@ -269,6 +269,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
     branch = sides.branch if sides is not None else None
+    unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))
+    nearest = _nearest(case, found) if unsaid and confidence != Confidence.CERTAIN else ""
     diagnosis = Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -278,7 +280,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(joined(named.why, answered, left))),
+        why=writer.write(Sentences(joined(named.why, answered, left, nearest))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, named, writer),
@@ -310,6 +312,13 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
     return as_judged(case, found, diagnosis)
+
+
+def _nearest(case: Case, found: Blame[Explanation]) -> Message:
+    # Whoever has a condition does not wait for the import.
+    from hangdoc.diagnosis.causes.nearest import may_have_led_there
+
+    return may_have_led_there(case, found)
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

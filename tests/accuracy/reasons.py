@@ -38,9 +38,9 @@ from statements import places_of_statement
 from hangdoc import api
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.causes.nearest import reasons_of
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.reason.reasons import Found
-from hangdoc.diagnosis.shadow import reasons_of
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.marks import shown
 from hangdoc.model.snapshot import JobSnapshot, SourceText

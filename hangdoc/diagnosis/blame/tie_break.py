@@ -209,7 +209,8 @@ def _by_own_order(case: Case, options: list[_Option]) -> tuple[_Option, str] | N
     before, the reason in words); None where some have ended, as an end that was seen says more."""
     if any(case.ended.intersection(option.alignment.culprits) for option in options):
         return None
-    left = own_breaks(own_orders(case.programs))
+    members = {rank for option in options for rank in option.alignment.history.members}
+    left = own_breaks(own_orders({rank: case.programs[rank] for rank in sorted(members & case.programs.keys())}))
     now = {rank for rank, breaks in left.items() if breaks[-1].is_newest and breaks[-1].is_known}
     fit = [o for o in options if now.issuperset(o.alignment.culprits)]
     return (fit[0], f"{_culprits_text(fit[0])} left the order of its own earlier calls") if len(fit) == 1 else None

@@ -1,0 +1,71 @@
+"""The nearest test that may have parted the ranks, where none was seen to: the first of the new diagnosis's reasons.
+
+Example: rank 2 waits in the join of a thread that ended under `if number == limit:` (writer.py:16), and nothing shows
+what `limit` was → that test, as one that may have led there.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.known import is_rank_name
+from hangdoc.diagnosis.reason.provisions import is_library_file
+from hangdoc.diagnosis.reason.reasons import Found, reasons
+from hangdoc.diagnosis.reason.relays import LOOPS
+from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Parted, Sides
+from hangdoc.diagnosis.source.evaluate import names_in
+from hangdoc.model.message import Condition, Message, Ranks
+
+
+def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
+    """'the nearest test that may have led rank 2 there is `if number == limit:` (writer.py:16)'; '' without one."""
+    sides = sides_of(case, blame)
+    found = reasons_of(case, blame).reasons if sides.culprits and sides.others else ()
+    nearest = next((each for each in found if _is_news(each)), None)
+    if nearest is None or nearest is not found[0]:
+        return ""
+    item = nearest.item
+    text = case.sources.line(item.file, item.line) or item.text
+    test = Condition(text, item.file, item.line)
+    return ["the nearest test that may have led ", Ranks(sides.culprits), " there is ", test]
+
+
+def _is_news(reason: Reason) -> bool:
+    """True of a test of the program's own. One of the rank alone is there by design, and most loops go alike."""
+    item = reason.item
+    if not isinstance(item, Predicate) or item.kind in LOOPS or is_library_file(item.file):
+        return False
+    asked = names_in(item.subject)
+    return not asked or not all(map(is_rank_name, asked))
+
+
+def reasons_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Found:
+    """What parted the culprits from the others; ``culprits``: where others than the blamed ones are meant."""
+    sides = sides_of(case, blame, culprits)
+    return reasons(case, sides, parted_at(gap_of(blame), sides))
+
+
+def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Sides:
+    """The sides as they are blamed; with ``culprits``, all others against these."""
+    if culprits and {*culprits} != {*blame.culprits}:
+        return Sides(culprits, tuple(sorted(set(case.activities) - set(culprits) - case.hidden)))
+    return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
+
+
+def parted_at(gap: Gap | None, sides: Sides) -> list[Parted]:
+    """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
+    found: list[Parted] = []
+    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
+        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
+        if token is not None and token.stack and side is not None:
+            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
+    return found
+
+
+def gap_of(blame: Blame[Explanation]) -> Gap | None:
+    """Where the calls of the sides diverge, if that is what they are blamed for."""
+    return blame.diverged.gap if blame.diverged is not None else None

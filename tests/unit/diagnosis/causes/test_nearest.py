@@ -1,0 +1,36 @@
+"""The nearest test that may have led the culprits there is told where no condition was found, and only as that."""
+
+from __future__ import annotations
+
+import pytest
+from cases import diagnosed
+
+SAID = "The nearest test that may have led"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("log_writer_died", "rank 1 there is `if number == limit:` (logger_mp.py:16)"),
+        ("dead_producer", "rank 1 there is `if rank == 1 and i == 7:` (dead_producer.py:8)"),
+        ("failed_and_does_not_exit", "rank 3 there is `if rank == 3 and step == 6:` (exc_one.py:11)"),
+    ],
+)
+def test_where_no_condition_was_found(name, told):
+    document = diagnosed(name).document
+    assert f"{SAID} {told}" in document["why"]
+    assert (document.get("divergence") or {}).get("branch") is None  # it is told as what may be, and no more
+    assert document["confidence"] != "certain"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fell_out_of_a_loop",  # a condition was found
+        "stopped_rank",  # certain: every clause has to hold
+        "async_checkpoint",  # the nearest is a loop, and most loops go alike
+        "key_of_a_dead_rank",  # it asks for the rank alone, which is there by design
+    ],
+)
+def test_else_nothing_is_said_of_it(name):
+    assert SAID not in diagnosed(name).document["why"]
