@@ -16,6 +16,7 @@ from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.siblings import departures
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.calls.recorded_tokens import first_pending
 from hangdoc.diagnosis.calls.same_program import strays
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.context import Case
@@ -128,7 +129,7 @@ def _part(gap: Gap) -> Hashable:
 def _under_way(history: GroupHistory) -> list[Token]:
     """The first call of each member that it waits in."""
     lists = {id(calls): calls for calls in history.tokens.values()}.values()
-    return [token for calls in lists if (token := next((t for t in calls if t.pending), None)) is not None]
+    return [token for token in map(first_pending, lists) if token is not None]
 
 
 def _is_at_rest(case: Case, rank: int) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import replace
 from operator import attrgetter
 
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop, what_was_done
@@ -146,7 +145,7 @@ def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event
     mine = next((who for name, who in own if name == label and rank in who and len(who) == len(members)), None)
     if mine is None:
         return event
-    return replace(event, peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
+    return event._replace(peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
 
 
 def _numbered(events: dict[int, list[Event]]) -> dict[int, list[int]]:

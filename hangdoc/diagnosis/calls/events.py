@@ -9,7 +9,7 @@ Example: all_reduce, then isend to 1 and irecv from 1 as one batch → two event
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.frames.stacks import Path, Site, path_of, site_of, user_stack
@@ -18,9 +18,8 @@ from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A call or a batch of messages, as the rank's loop repeats it."""
+class Event(NamedTuple):
+    """A call or a batch of messages, as the rank's loop repeats it. Of large jobs there are a million."""
 
     key: Hashable
     """What makes two events of the rank the same."""

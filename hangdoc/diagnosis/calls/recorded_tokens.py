@@ -105,6 +105,14 @@ def last_number(calls: Sequence[Token]) -> int:
     return calls[-1].sequence if calls else 0
 
 
+def first_pending(calls: Sequence[Token]) -> Token | None:
+    """The first call that has not completed. Of recorded ones, no other is made for it."""
+    if isinstance(calls, RecordedTokens):
+        found = (calls.numbered(number) for number in calls.pending)
+        return next((token for token in found if token is not None and token.pending), None)
+    return next((token for token in calls if token.pending), None)
+
+
 def pending_numbers(calls: Sequence[Token]) -> Sequence[int]:
     """The numbers of the calls that have not completed, in their order."""
     if isinstance(calls, RecordedTokens):
