@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -163,6 +164,11 @@ def job() -> JobSnapshot:
     return JobSnapshot(START / 1e9 + 2, "dump", world_size=RANKS, ranks=tuple(ranks))
 
 
+def write(path: Path) -> None:
+    """The job's snapshot."""
+    dump_snapshot(job(), path)
+
+
 def measured(command: list[str]) -> tuple[float, float, bytes]:
     """(seconds of CPU, MB, what it printed) of a command and its children."""
     with tempfile.TemporaryFile() as output:
@@ -184,7 +190,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hangdoc-snapshot-") as folder:
         path = options.keep or Path(folder) / "job.hangdoc"
-        dump_snapshot(job(), path)
+        # In a process of its own: the peak of a command counts what it was forked from.
+        writer = multiprocessing.Process(target=write, args=(path,))
+        writer.start()
+        writer.join()
         print(f"{path.stat().st_size / 1e6:.1f} MB", flush=True)
         command = [sys.executable, "-m", "hangdoc", "diagnose", str(path)]
         found = [measured(command) for _ in range(options.rounds)]
