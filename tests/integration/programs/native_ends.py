@@ -204,8 +204,8 @@ def ask_meanwhile(pid: int) -> None:
         (FOLDER / "connected").touch()
         until("closed")
         if PROBED:
-            asking.sendall(b'{"q": "counters"}\n')
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError):  # its other end may be gone already
+                asking.sendall(b'{"q": "counters"}\n')
                 while asking.recv(1 << 16):  # until it is closed
                     pass
     (FOLDER / "asked").touch()
