@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.machinery
 import io
 import json
 import logging
@@ -71,7 +72,9 @@ def diagnose(folder: Path) -> dict[str, Any] | None:
 def frtrace(folder: Path) -> frozenset[int] | None:
     """The ranks that torch's own analyzer names at the first mismatch; None where it failed."""
     # It prints tables with a package that torch does not require, and fails where that is missing: not its analysis.
-    sys.modules.setdefault("tabulate", types.ModuleType("tabulate")).__dict__.setdefault("tabulate", _no_table)
+    stand_in = types.ModuleType("tabulate")
+    stand_in.__spec__ = importlib.machinery.ModuleSpec("tabulate", None)  # others ask whether it is there
+    sys.modules.setdefault("tabulate", stand_in).__dict__.setdefault("tabulate", _no_table)
     from torch.distributed.flight_recorder.components import builder, config_manager, loader
 
     prefixes = [[], *([["-p", _prefix(folder)]] if _prefix(folder) else [])]
