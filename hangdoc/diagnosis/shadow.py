@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
-from hangdoc.diagnosis.causes.nearest import gap_of, parted_at, sides_of
+from hangdoc.diagnosis.causes.nearest import gap_of, line_of_item, parted_at, sides_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
@@ -92,7 +92,7 @@ def _branch_of(case: Case, reason: Reason | None) -> Branch | None:
         return None
     item = reason.item
     kind = _KINDS.get(item.kind, "if") if isinstance(item, Predicate) else "expression"
-    return Branch(item.file, item.line, case.sources.line(item.file, item.line) or item.text, kind)
+    return Branch(item.file, item.line, line_of_item(case, item), kind)
 
 
 def _with_branch(found: Divergence | None, branch: Branch | None) -> Divergence | None:

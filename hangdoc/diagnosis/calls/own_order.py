@@ -22,7 +22,7 @@ from hangdoc.model.journal import PointToPoint
 
 _LONGEST = 12
 """Calls of a context. Longer ones tell nothing more: half of the programs repeat themselves within that many."""
-_NEWEST = 400
+NEWEST = 400
 """Calls of a rank that are read: a ring of the recorder holds 2,000, and what counts lies near its end."""
 _LEAST_TIMES = 2
 """That a context has come before: what came once is no order yet."""
@@ -56,7 +56,7 @@ class Break:
     """The rank has made such a call on that group before: else it goes on to another part of the program."""
 
 
-def steps(program: RankProgram, newest: int = _NEWEST) -> list[Step]:
+def steps(program: RankProgram) -> list[Step]:
     """The newest that the rank issued, calls and batches of messages in one order.
 
     Of a device only what it has come to: what was issued later is no reason why it waits.
@@ -69,7 +69,7 @@ def steps(program: RankProgram, newest: int = _NEWEST) -> list[Step]:
         messages = tuple(each for each in messages if each.created_ns <= until)
     sites: dict[int, Site] = {}
     found: list[tuple[int, int, Step]] = []
-    for place, call in enumerate(calls[-newest:]):
+    for place, call in enumerate(calls[-NEWEST:]):
         at = program.site(call)
         found.append(
             (
@@ -78,16 +78,16 @@ def steps(program: RankProgram, newest: int = _NEWEST) -> list[Step]:
                 Step((call.group, call.op, at), (call.op, at), call.thread_id, (call.group, call.op)),
             )
         )
-    for place, batch in enumerate(_batches(messages[-newest:])):
+    for place, batch in enumerate(_batches(messages[-NEWEST:])):
         first = batch[0]
         if first.stack not in sites:
             sites[first.stack] = site_of(journal.stack(first.stack))
         ways = tuple(sorted((message.op, message.peer) for message in batch))
         ops = tuple(op for op, _ in ways)
         step = Step((first.group, ways, sites[first.stack]), (ops, sites[first.stack]), first.thread_id, ways)
-        found.append((first.created_ns, newest + place, step))
+        found.append((first.created_ns, NEWEST + place, step))
     found.sort(key=lambda each: each[:2])
-    return [step for _, _, step in found[-newest:]]
+    return [step for _, _, step in found[-NEWEST:]]
 
 
 def _batches(messages: Sequence[PointToPoint]) -> list[list[PointToPoint]]:

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.known import is_rank_name
 from hangdoc.diagnosis.reason.provisions import is_library_file
@@ -23,15 +23,17 @@ from hangdoc.model.message import Condition, Message, Ranks
 
 def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     """'the nearest test that may have led rank 2 there is `if number == limit:` (writer.py:16)'; '' without one."""
-    sides = sides_of(case, blame)
-    found = reasons_of(case, blame).reasons if sides.culprits and sides.others else ()
-    nearest = next((each for each in found if _is_news(each)), None)
-    if nearest is None or nearest is not found[0]:
+    found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
+    if not found or not _is_news(found[0]):
         return ""
-    item = nearest.item
-    text = case.sources.line(item.file, item.line) or item.text
-    test = Condition(text, item.file, item.line)
-    return ["the nearest test that may have led ", Ranks(sides.culprits), " there is ", test]
+    item = found[0].item
+    test = Condition(line_of_item(case, item), item.file, item.line)
+    return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
+
+
+def line_of_item(case: Case, item: Predicate | Definition) -> str:
+    """The line where it stands, as it is written; the item alone where that is not known."""
+    return case.sources.line(item.file, item.line) or item.text
 
 
 def _is_news(reason: Reason) -> bool:

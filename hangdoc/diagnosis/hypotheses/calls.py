@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping
 from hangdoc.diagnosis.blame.arguments import disagreement
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.channels import stage
-from hangdoc.diagnosis.calls.own_order import Order, left_together, own_breaks, own_orders
+from hangdoc.diagnosis.calls.own_order import NEWEST, Order, left_together, own_breaks, own_orders
 from hangdoc.diagnosis.calls.repair import smallest_repairs
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
@@ -21,8 +21,6 @@ from hangdoc.model.kinds import COMMUNICATING
 
 _RUNS = (1, 3)
 """Calls of a run: Forrest et al. find six enough for a process of the kernel's 60 calls; a step has some twenty."""
-_NEWEST = 400
-"""Calls of a rank that are compared: a ring of the recorder holds 2,000, and what counts lies near its end."""
 _MOST_RANKS = 64
 """Of which each is compared with all others."""
 
@@ -116,7 +114,7 @@ def _sequence(suspects: Suspects, rank: int) -> list[Hashable]:
         (each.role[0], each.op, tuple(sorted((peer - rank) % world for peer in each.peers)), each.role[-1])
         if each.is_message
         else each.role
-        for each in suspects.case.events.of(rank)[-_NEWEST:]
+        for each in suspects.case.events.of(rank)[-NEWEST:]
     ]
 
 
