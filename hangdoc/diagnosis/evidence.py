@@ -15,7 +15,7 @@ from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
 from hangdoc.diagnosis.causes.ended_helpers import ENDED_BY_OTHERS
 from hangdoc.diagnosis.causes.phrases import at, doing, place
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder
@@ -154,14 +154,23 @@ def _issued(history: GroupHistory, together: bool) -> Evidence:
 
 def _diverged_ago(case: Case, history: GroupHistory, gap: Gap, together: bool) -> list[Evidence]:
     """'the ranks diverged at call #6, 31 calls before the hang'; [] where the divergence is the last call."""
-    now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
-    since = now - gap.token.sequence
-    if gap.token.op == END or since <= 0:
+    then_issued = _same_call(history, gap.token) if together else gap.token
+    if gap.token.op == END or then_issued is None:
+        return []
+    since = max((history.issued(r) for r in gap.ranks), default=0) - then_issued.sequence
+    if since <= 0:
         return []
     then = "end" if case.job.ended else "hang"
     where = "" if together else f"at call #{gap.token.sequence}, "
     calls = f"{since} call{'s' if since > 1 else ''}"
     return [Evidence("journal", gap.ranks, f"the ranks diverged {where}{calls} before the {then}")]
+
+
+def _same_call(history: GroupHistory, token: Token) -> Token | None:
+    """The call of that token, with the number that it has among the calls of several groups; None where its time, by
+    which it is known, is not."""
+    calls = history.tokens.get(token.rank, ()) if token.created_ns else ()
+    return next((each for each in calls if each.created_ns == token.created_ns), None)
 
 
 def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
@@ -188,6 +197,8 @@ def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         # What speaks against a rank that is not to blame supports no verdict.
         decides = bool(short) and (not found.culprits or not set(short).isdisjoint(found.culprits))
         text = f"{sockets} where {needs} are needed{_who_is_short(short)}"
+        if has >= needs:  # others have more than they need
+            text = f"no listening socket of {name_ranks(short)}: never opened, or gone with the process"
         return [Evidence("port", tuple(short), text, decides=decides)]
     means = "no rank is missing" if _waits_for_keys(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]

@@ -55,7 +55,7 @@ def missing_creations(case: Case) -> list[Alignment]:
         if len(sides) == 2:
             found = _left_out_by_either(history, sides) or _unlike(history, sides)
             if found:
-                return found
+                return [fewer for each in found for fewer in _fewest_changed(case, each)]
     return []
 
 
@@ -190,6 +190,25 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
     ranks = tuple(sorted(token.rank for token in without))
     gap = Gap("insert", ranks, theirs, mine, theirs)
     return Alignment(history, len(ranks), (gap,), tuple(history.tokens[theirs.rank]))
+
+
+def _fewest_changed(case: Case, left_out: Alignment) -> list[Alignment]:
+    """The repair that changes the fewest ranks, where lines that have run tell of those that are no members: the group
+    is made by the ranks that left it out, or no longer by those that made it; both where as many have as have not.
+
+    Example: rank 3 made (3,) and rank 0 did not; ranks 1 and 2, members of neither, have not run its line → extra on 3.
+    """
+    gap, history = left_out.gaps[0], left_out.history
+    frame = gap.token.frame
+    ran = {rank: case.ran.for_sure(rank, frame.file, frame.line) for rank in history.members} if frame else {}
+    if gap.kind != "insert" or any(ran.get(rank) is not False for rank in gap.ranks):
+        return [left_out]  # the line may make several groups
+    without = tuple(rank for rank in history.members if ran[rank] is False)
+    having = tuple(rank for rank in history.members if ran[rank] or rank == gap.token.rank)
+    missing = replace(gap, ranks=without)
+    extra = Gap("delete", having, gap.token, gap.token, gap.mine)
+    fewest = min(len(without), len(having))
+    return [Alignment(history, fewest, (g,), left_out.consensus) for g in (missing, extra) if len(g.ranks) == fewest]
 
 
 def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
