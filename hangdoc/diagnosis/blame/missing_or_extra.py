@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
 from hangdoc.diagnosis.calls.history import END, Token, distinct
@@ -24,12 +25,15 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
 
     There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
     So it does where the culprits have passed that call, and all that they issued since pairs with the others' calls.
+    A call that interrupts the program, which the others' does not, is extra.
     Without a guard, a call that the others make as well, or will still reach, is not extra; the others' call is then
     missing. Example: culprits at train:9, others at train:5, no condition → train:5 is missing on the culprits.
     """
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
+    if was_interrupted(case, gap):
+        return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     if points and points[0].guarded == 0 and _goes_on_with_theirs(alignment, gap.mine, gap.theirs):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op):

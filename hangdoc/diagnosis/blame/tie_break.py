@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
+from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.blame.larger_groups import alone_of_all, in_company, led_alone, left_company
 from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
@@ -32,12 +33,9 @@ from hangdoc.diagnosis.condition.elsewhere.caught import in_exit
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, fork
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
-from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import ranks_text
 
 
@@ -99,7 +97,7 @@ def _option(case: Case, candidate: Alignment) -> _Option:
 
 def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose call comes from code that interrupts a program, the reason in words)."""
-    fit = [o for o in options if _was_interrupted(case, o.alignment.first)]
+    fit = [o for o in options if was_interrupted(case, o.alignment.first)]
     return (
         (fit[0], f"{_culprits_text(fit[0])} made the call from code that interrupts a program")
         if len(fit) == 1
@@ -223,22 +221,6 @@ def _culprits_text(option: _Option) -> str:
 def _ended_there(case: Case, alignment: Alignment) -> bool:
     """True if the culprits are just those members of the group that have ended, and not all members."""
     return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
-
-
-def interrupting(case: Case, stack: Stack) -> Frame | None:
-    """The frame of a finalizer, signal handler or callback, which the interpreter runs at any moment; else None."""
-    return next((f for f in stack if _interrupts(case, f.file, plain(f.function))), None)
-
-
-def _interrupts(case: Case, file: str, function: str) -> bool:
-    return function in names("runs_at_any_moment") or case.sources.is_signal_handler(file, function)
-
-
-def _was_interrupted(case: Case, gap: Gap | None) -> bool:
-    """True if the culprits' call comes from code that interrupts a program, and the others' does not."""
-    if gap is None or gap.mine is None or interrupting(case, gap.mine.stack) is None:
-        return False
-    return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
 
 
 def _weak_preference(alignment: Alignment, found: list[BranchPoint]) -> float:

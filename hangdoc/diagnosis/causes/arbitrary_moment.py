@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.tie_break import interrupting
+from hangdoc.diagnosis.blame.interrupting import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call

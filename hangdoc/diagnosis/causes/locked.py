@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.interrupting import interrupting
 from hangdoc.diagnosis.blame.kept_lock import KeptLock
 from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
-from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import cited, doing, line_of, place, where_they_wait

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, left_out
-from hangdoc.diagnosis.condition.matching_message import Matching, matching, of_same_tag, tag_set_by
+from hangdoc.diagnosis.condition.matching_message import Matching, matching, of_same_tag, tag_of_both, tag_set_by
 from hangdoc.diagnosis.condition.ways_past import around_line
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -46,6 +46,8 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
         way: Message = [Ranks(blame.culprits), " went another way at ", Joined(found.parted, " and ")]
         said = [[way, " than all other ranks, by what they have run"], *said]
     fix: Message = "use one tag for the message on both sides"
+    if written := tag_of_both(case.sources, found.frame, receiver.where):
+        fix = f"let both ranks come there from the same state: each computes the tag as `{written}`"
     if found.alone or found.parted or (apart and any(conditions_in(said))):
         fix = "let both ranks decide alike whether the message with that tag is passed"
     cited = list(dict.fromkeys(conditions_in(said)))

@@ -40,11 +40,10 @@ def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list
     clauses: list[Message] = []
     if given and has_gone_past(case, partner.stack, peer):
         past: Message = [f"rank {peer} has gone past the {partner.op} that rank {waiter.rank} awaits, at "]
-        clauses.append([past, line, ", under ", Joined(given, " and ")])
-    elif given:
-        who = f"rank {peer}" if partner.rank == peer else "other ranks"
-        issued: Message = [f"what rank {waiter.rank} awaits was issued before, by {who}, at "]
-        clauses.append([issued, line, ", under ", Joined(given, " and ")])
+        clauses.append([past, line, ", which depends on ", Joined(given, " and ")])
+    elif given:  # that it was issued there before is not said: its tag may have been another one
+        issued: Message = [f"what rank {waiter.rank} awaits is issued at ", line, ", which depends on "]
+        clauses.append([issued, Joined(given, " and ")])
     return [*clauses, *awaited_under(case, waiter)]
 
 

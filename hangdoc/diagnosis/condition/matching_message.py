@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.settings import argument_of, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, names_in, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -119,6 +119,13 @@ def of_same_tag(sources: Sources, frame: Frame | None, calls: Sequence[str]) -> 
     if len({(each.file, each.call.lineno) for each in found}) != 1:
         return None
     return Frame(found[0].file, found[0].call.lineno, function_name(found[0].tree, found[0].call.lineno))
+
+
+def tag_of_both(sources: Sources, here: Frame | None, there: Frame | None) -> str:
+    """How the tag is written at both lines, 'self.tag(micro)'; '' where they write it otherwise, or as a constant."""
+    tags = [_tag_at(sources, frame) for frame in (here, there)]
+    texts = {text_of(tag) for tag in tags if tag is not None and names_in(tag)}
+    return texts.pop() if None not in tags and len(texts) == 1 else ""
 
 
 def _tag_at(sources: Sources, frame: Frame | None) -> ast.expr | None:

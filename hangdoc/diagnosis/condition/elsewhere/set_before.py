@@ -159,6 +159,8 @@ class _Walk:
     asked: set[str]
     settled: set[tuple[str, int, int]] = field(default_factory=set)
     wanted: set[str] = field(default_factory=set)
+    entered: dict[ast.AST, ast.Call] = field(default_factory=dict)
+    """Function → the call through which the walk came into it: what its parameters stand for."""
 
     # One branch for each kind of expression.
     def back(self, at: Place, value: ast.expr, steps: int, part: int = -1, *, counts: bool = False) -> Iterator[Answer]:
@@ -245,18 +247,26 @@ class _Walk:
         self, at: Place, value: ast.expr, found: list[Setting], steps: int, part: int, *, counts: bool
     ) -> Iterator[Answer]:
         found = [each for each in found if _place(each) not in self.settled]
+        if isinstance(value, ast.Name) and (through := self.entered.get(at.function)) is not None:
+            given = {(n.lineno, n.col_offset) for n in (*through.args, *(each.value for each in through.keywords))}
+            found = [each for each in found if each.how != "given" or _place(each)[1:] in given]
         if counts and isinstance(value, ast.Name | ast.Call):
             found = [each for each in found if each.how in (*_WORDS, "given", "item") or _is_plain(each.value)]
         found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
         self.settled |= set(map(_place, found))
+        if isinstance(value, ast.Call):
+            self.entered |= dict.fromkeys((each.at.function for each in found if each.how == "returned"), value)
         self.asked.add(last_name(value.func if isinstance(value, ast.Call) else value))
         name = f"{last_name(value.func)}()" if isinstance(value, ast.Call) else text_of(value)
         common = _common([each for each in found if each.at.function is at.function])
+        texts = {text_of(each.value) for each in found if each.how == "given" and each.value is not None}
         further: list[tuple[Place, ast.expr, int, bool, int]] = []
         for setting in found:
             each, guard = setting, self._around(setting, common if setting.at.function is at.function else set())
+            if setting.how == "given" and len(texts) == 1:
+                guard = None  # it decides whether the function is called, and not what it is given
             if guard is None and (calling := _by_its_call(self.sources, setting)) is not None:
                 guard = self._around(calling, set())
                 each = calling if guard is not None else setting
