@@ -63,7 +63,7 @@ from hangdoc.diagnosis.state.told_ends import with_told_ends
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
-from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
+from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot
@@ -268,6 +268,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
+    sides, raised = _with_raised(case, found, sides, named.why)
     branch = sides.branch if sides is not None else None
     unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))
     nearest = _nearest(case, found) if unsaid and confidence != Confidence.CERTAIN else ""
@@ -280,7 +281,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(joined(named.why, answered, left, nearest))),
+        why=writer.write(Sentences(joined(named.why, answered, raised, left, nearest))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, named, writer),
@@ -312,6 +313,17 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
     return as_judged(case, found, diagnosis)
+
+
+def _with_raised(
+    case: Case, found: Blame[Explanation], sides: Divergence | None, said: Message
+) -> tuple[Divergence | None, Message]:
+    if sides is None or sides.branch is None or sides.branch.kind != "try":
+        return sides, ""
+    # Whose condition is no handler does not wait for the import.
+    from hangdoc.diagnosis.causes.nearest import raised_under
+
+    return raised_under(case, found, sides, said)
 
 
 def _nearest(case: Case, found: Blame[Explanation]) -> Message:

@@ -1,4 +1,5 @@
-"""The nearest test that may have parted the ranks, where none was seen to: the first of the new diagnosis's reasons.
+"""What the reasons add: the nearest test that may have parted the ranks, where none was seen to, and the test under
+which was raised what a handler caught.
 
 Example: rank 2 waits in the join of a thread that ended under `if number == limit:` (writer.py:16), and nothing shows
 what `limit` was → that test, as one that may have led there.
@@ -6,19 +7,22 @@ what `limit` was → that test, as one that may have led there.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import Reason
-from hangdoc.diagnosis.reason.known import is_rank_name
+from hangdoc.diagnosis.reason.known import Strength, is_rank_name
 from hangdoc.diagnosis.reason.provisions import is_library_file
 from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.relays import LOOPS
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Parted, Sides
+from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides
 from hangdoc.diagnosis.source.evaluate import names_in
-from hangdoc.model.message import Condition, Message, Ranks
+from hangdoc.model.diagnosis import BranchAnswer, Divergence
+from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
 
 def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
@@ -29,6 +33,31 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     item = found[0].item
     test = Condition(line_of_item(case, item), item.file, item.line)
     return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
+
+
+def raised_under(case: Case, blame: Blame[Explanation], found: Divergence, said: Message) -> tuple[Divergence, Message]:
+    """The divergence, whose condition is a handler, with the test under which the culprits alone have come to a `raise`
+    that it may catch; and that in words. Nothing where another condition is ``said`` already.
+
+    Example: rank 2 is past `except ValueError:`, and it alone has run the `raise` under `if not len(positive):` → that
+    test.
+    """
+    branch = found.branch
+    told = {(each.file, each.line) for each in conditions_in(said)}
+    if branch is None or branch.kind != "try" or told - {(branch.file, branch.line)} or branch.answers:
+        return found, ""
+    raised = (
+        each.item
+        for each in (reasons_of(case, blame).reasons if others_of(case, blame) else ())
+        if each.start == Kind.RAISED and each.strength == Strength.PROVED and isinstance(each.item, Predicate)
+    )
+    item = next((each for each in raised if (each.file, each.line) not in told), None)
+    if item is None:
+        return found, ""
+    test = Condition(line_of_item(case, item), item.file, item.line)
+    answer = BranchAnswer(item.function, item.file, item.line, test.source, subject="what was raised")
+    words: Message = [Ranks(blame.culprits), " alone came to the `raise` under ", test]
+    return replace(found, branch=replace(branch, answers=(answer,))), words
 
 
 def line_of_item(case: Case, item: Predicate | Definition) -> str:
