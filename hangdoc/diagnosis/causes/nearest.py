@@ -28,7 +28,7 @@ from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     """'the nearest test that may have led rank 2 there is `if number == limit:` (writer.py:16)'; '' without one."""
     found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
-    if not found or not _is_news(found[0]):
+    if not found or not _is_news(case, blame, found[0]):
         return ""
     item = found[0].item
     test = Condition(line_of_item(case, item), item.file, item.line)
@@ -65,10 +65,14 @@ def line_of_item(case: Case, item: Predicate | Definition) -> str:
     return case.sources.line(item.file, item.line) or item.text
 
 
-def _is_news(reason: Reason) -> bool:
-    """True of a test of the program's own. One of the rank alone is there by design, and most loops go alike."""
+def _is_news(case: Case, blame: Blame[Explanation], reason: Reason) -> bool:
+    """True of a test of the program's own that leads one way or another. One of the rank alone is there by design, and
+    most loops go alike; one in which the culprits wait has not come out yet."""
     item = reason.item
-    if not isinstance(item, Predicate) or item.kind in LOOPS or is_library_file(item.file):
+    if not isinstance(item, Predicate) or item.kind in (*LOOPS, "ifexp") or is_library_file(item.file):
+        return False
+    now = (frame for rank in blame.culprits for frame in case.activities[rank].stack)
+    if any(frame.file == item.file and item.line <= frame.line <= item.end_line for frame in now):
         return False
     asked = names_in(item.subject)
     return not asked or not all(map(is_rank_name, asked))
