@@ -34,3 +34,17 @@ def test_where_no_condition_was_found(name, told):
 )
 def test_else_nothing_is_said_of_it(name):
     assert SAID not in diagnosed(name).document["why"]
+
+
+def test_what_a_handler_caught_is_told_by_the_raise_that_the_culprits_alone_came_to():
+    document = diagnosed("auc_metric").document
+    said = "Rank 2 alone came to the `raise` under `if not len(positive) or not len(negative):` (auc_metric.py:16)"
+    assert said in document["why"]
+    branch = document["divergence"]["branch"]
+    assert branch["condition"] == "except ValueError:"
+    assert [(each["line"], each["subject"]) for each in branch["answers"]] == [(16, "what was raised")]
+
+
+@pytest.mark.parametrize("name", ["code_snapshot", "sample_counters"])
+def test_a_test_in_which_the_culprits_wait_or_that_only_chooses_a_value_is_not_the_nearest(name):
+    assert SAID not in diagnosed(name).document["why"]
