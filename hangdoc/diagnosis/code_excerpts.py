@@ -30,7 +30,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.model.diagnosis import BranchAnswer, CodeExcerpt, CodeLine, Divergence
+from hangdoc.model.diagnosis import Branch, BranchAnswer, CodeExcerpt, CodeLine, Divergence
 from hangdoc.model.message import Joined, Message, Ranks
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -89,7 +89,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     skips = skips_of(case.sources, blame.diverged.branch_points) if point.uneven and shown is not None else []
     skipped = shown is not None and (shown.file, shown.line) in {(p.file, p.guard.line) for p in skips}
     looped = shown is not None and shown.kind == "loop" and point.guard.kind in CONDITIONS
-    if (raised or skipped or looped) and shown is not None and shown.condition != point.guard.condition:
+    elsewhere = shown is not None and shown.kind == "if" and point.uneven and not _is_in_one(case, shown, point)
+    if (raised or skipped or looped or elsewhere) and shown is not None and shown.condition != point.guard.condition:
         # Of an exception, a round that was left out or a loop over other items, the cause says more than the stacks.
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
@@ -110,6 +111,11 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         yield _Note(point.file, point.line, f"makes {point.made}")
     if point.registered and point.line != point.guard.line:
         yield _Note(point.file, point.line, f"registers {point.registered}()")
+
+
+def _is_in_one(case: Case, branch: Branch, point: BranchPoint) -> bool:
+    """True if both stand in one function."""
+    return case.sources.function(branch.file, branch.line) is case.sources.function(point.file, point.guard.line)
 
 
 def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:

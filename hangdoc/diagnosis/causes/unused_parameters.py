@@ -17,8 +17,11 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
+from hangdoc.diagnosis.source.evaluate import names_in, truth_of
 from hangdoc.model.message import (
+    Condition,
     Joined,
+    Message,
     Ranks,
     joined,
     sentence,
@@ -32,15 +35,20 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
         return None
     within = _is_within_a_backward(case, blame, gap)
+    choices = conditions_in_forward(case.sources)[:MOST_CHOICES]
+    seen = _seen_apart(case, blame, gap, choices)
     # A condition that keeps the rank from the line explains a backward that is missing as a whole.
-    if not within and (blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)):
+    kept = blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)
+    if not within and seen is None and kept:
         return None
     culprits = Ranks(blame.culprits)
-    choices = conditions_in_forward(case.sources)[:MOST_CHOICES]
+    choices = [seen] if seen is not None else choices
     hook, under = skipped_by_hook(case.sources) if not within else ("", [])
     asked = [each for each in conditions_in_loss(case.sources, gap.token.frame) if each not in (*choices, *under)]
     first, second = (*under[:1], *choices[:1], *asked, None, None)[:2]
     doubt = "" if within else "a backward that was left out as a whole looks the same"
+    if not within and seen is not None:
+        doubt = "what forward() was given is known by the names of its caller"
     return Finding(
         "HD111",
         sentence(
@@ -52,7 +60,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 "DDP reduces a bucket once all of its parameters have a gradient, and fewer buckets were ready on ",
                 culprits,
             ],
-            ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+            _parts(case, blame, seen, choices),
             ["what the loss is made of depends on ", Joined(asked, " and ")] if asked else "",
             [f"{hook}() may have made the library leave the backward out, by ", Joined(under, " and ")]
             if under
@@ -60,10 +68,44 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
-        doubt or ("which way forward() went was not seen" if choices or asked else ""),
+        doubt or ("which way forward() went was not seen" if seen is None and (choices or asked) else ""),
         first,
         second,
     )
+
+
+def _parts(case: Case, blame: Blame[Diverged], seen: Condition | None, choices: Sequence[Condition]) -> Message:
+    if seen is not None:
+        others = Ranks(others_of(case, blame))
+        return [
+            "forward() goes by ",
+            seen,
+            ", which came out otherwise on ",
+            Ranks(blame.culprits),
+            " than on ",
+            others,
+        ]
+    return ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else ""
+
+
+def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[Condition]) -> Condition | None:
+    """The condition of forward() that what it was given makes come out one way on the culprits and the other way on all
+    others, by the frame that calls backward().
+
+    Example: `if pictures is not None:`, and `pictures` is None where rank 1 ran its last round, and a tensor where the
+    others are in theirs → that condition.
+    """
+    frame = gap.token.frame
+    if frame is None:
+        return None
+    for each in choices:
+        test = each.source.removeprefix("if ").removesuffix(":")
+        values = {name: case.values.of(frame.file, frame.function, name) for name in names_in(test)}
+        came = {rank: truth_of(test, {n: v[rank] for n, v in values.items() if rank in v}) for rank in case.seen}
+        sides = ({came[rank] for rank in ranks} for ranks in (blame.culprits, others_of(case, blame)))
+        if sorted(map(list, sides)) == [[False], [True]]:
+            return each
+    return None
 
 
 def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
