@@ -21,7 +21,7 @@ from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.relays import LOOPS
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides
 from hangdoc.diagnosis.source.evaluate import names_in
-from hangdoc.model.diagnosis import BranchAnswer, Divergence
+from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
 
@@ -36,28 +36,29 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
 
 
 def raised_under(case: Case, blame: Blame[Explanation], found: Divergence, said: Message) -> tuple[Divergence, Message]:
-    """The divergence, whose condition is a handler, with the test under which the culprits alone have come to a `raise`
-    that it may catch; and that in words. Nothing where another condition is ``said`` already.
+    """The divergence, whose condition is a handler, with the test in its place under which the culprits alone have come
+    to a `raise` that it may catch; and that in words, if it is not ``said``. Nothing where others are said.
 
     Example: rank 2 is past `except ValueError:`, and it alone has run the `raise` under `if not len(positive):` → that
     test.
     """
     branch = found.branch
     told = {(each.file, each.line) for each in conditions_in(said)}
-    if branch is None or branch.kind != "try" or told - {(branch.file, branch.line)} or branch.answers:
+    if branch is None or branch.kind != "try" or not others_of(case, blame):
         return found, ""
-    raised = (
-        each.item
-        for each in (reasons_of(case, blame).reasons if others_of(case, blame) else ())
-        if each.start == Kind.RAISED and each.strength == Strength.PROVED and isinstance(each.item, Predicate)
-    )
-    item = next((each for each in raised if (each.file, each.line) not in told), None)
-    if item is None:
+    item = next((each.item for each in reasons_of(case, blame).reasons if _was_raised_under(each)), None)
+    news = item is not None and (item.file, item.line) not in told
+    if item is None or (news and (branch.answers or told - {(branch.file, branch.line)})):
         return found, ""
     test = Condition(line_of_item(case, item), item.file, item.line)
-    answer = BranchAnswer(item.function, item.file, item.line, test.source, subject="what was raised")
-    words: Message = [Ranks(blame.culprits), " alone came to the `raise` under ", test]
-    return replace(found, branch=replace(branch, answers=(answer,))), words
+    words: Message = [Ranks(blame.culprits), " alone came to the `raise` under ", test] if news else ""
+    handler = BranchAnswer(item.function, branch.file, branch.line, branch.condition, subject="what is caught")
+    return replace(found, branch=Branch(item.file, item.line, test.source, "if", answers=(handler,))), words
+
+
+def _was_raised_under(reason: Reason) -> bool:
+    proved = reason.start == Kind.RAISED and reason.strength == Strength.PROVED
+    return proved and isinstance(reason.item, Predicate)
 
 
 def line_of_item(case: Case, item: Predicate | Definition) -> str:

@@ -41,8 +41,8 @@ def test_what_a_handler_caught_is_told_by_the_raise_that_the_culprits_alone_came
     said = "Rank 2 alone came to the `raise` under `if not len(positive) or not len(negative):` (auc_metric.py:16)"
     assert said in document["why"]
     branch = document["divergence"]["branch"]
-    assert branch["condition"] == "except ValueError:"
-    assert [(each["line"], each["subject"]) for each in branch["answers"]] == [(16, "what was raised")]
+    assert (branch["line"], branch["condition"]) == (16, "if not len(positive) or not len(negative):")
+    assert [(each["line"], each["subject"]) for each in branch["answers"]] == [(44, "what is caught")]
 
 
 @pytest.mark.parametrize("name", ["code_snapshot", "sample_counters"])
