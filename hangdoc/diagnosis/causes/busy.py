@@ -113,6 +113,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     wakes = thread.wakes_in if thread else None
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
+    ends_by_itself = wakes is not None and wakes >= 1
     made, deciding = made_elsewhere(case.sources, first.stack) or (None, [])
     named = named_by_itself(case, asleep)
     ends: Message = ["whether that is made, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
@@ -120,12 +121,12 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         "HD508",
         sentence([Does(asleep, "sleeps or polls", "sleep or poll"), at(first.where)], _waiting(case, blame)),
         joined(
-            [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
-            _polls(case, first),
+            [sleeps, f" wakes in {wakes:.0f} s" if ends_by_itself else ""],
+            _polls(case, first, "sleeps" if ends_by_itself else "polls"),
             ends if deciding else "",
             ["what it looks for is named by ", named, ", which every rank takes for itself"] if named else "",
         ),
-        "bound the wait with a deadline and an error",
+        "shorten that sleep, if it is not meant" if ends_by_itself else "bound the wait with a deadline and an error",
         decided_at=deciding[-1] if deciding else named,
     )
 
@@ -141,8 +142,8 @@ def _polls(case: Case, activity: Activity, does: str = "polls") -> Message:
         return ""
     loop, *inner = around[at:]
     by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
-    every_time: Message = [", and passes ", Joined(by[-2:], " and "), " every time"] if by else ""
-    return [f"it {does} in ", _quoted(where, loop), ", which has not ended", every_time]
+    under: Message = [", under ", Joined(by[-2:], " and ")] if by else ""
+    return [f"it {does} in ", _quoted(where, loop), ", which has not ended", under]
 
 
 def _quoted(where: Frame, guard: Guard) -> Message:
