@@ -36,7 +36,7 @@ from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idl
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
@@ -126,21 +126,34 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             ends if deciding else "",
             ["what it looks for is named by ", named, ", which every rank takes for itself"] if named else "",
         ),
-        "shorten that sleep, if it is not meant" if ends_by_itself else "bound the wait with a deadline and an error",
+        _fix_sleep(ends_by_itself, _loop_around(case, first)),
         decided_at=deciding[-1] if deciding else named,
     )
+
+
+def _fix_sleep(ends_by_itself: bool, around: list[Guard]) -> str:
+    if ends_by_itself:
+        return "shorten that sleep, if it is not meant"
+    has_deadline = bool(around) and pattern("asks_clock").search(around[0].condition)
+    return "" if has_deadline else "bound the wait with a deadline and an error"
+
+
+def _loop_around(case: Case, activity: Activity) -> list[Guard]:
+    """The innermost loop around the line where it waits, and the guards between them; [] without one."""
+    where = activity.where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    around = guards(tree, where.line) if tree is not None and where is not None else []
+    at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), None)
+    return around[at:] if at is not None else []
 
 
 def _polls(case: Case, activity: Activity, does: str = "polls") -> Message:
     """The loop around the sleep, or the wait for a connection, and the conditions between them; '' where there is no
     loop in the function."""
-    where = activity.where
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    around = guards(tree, where.line) if tree is not None and where is not None else []
-    at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), None)
-    if at is None or where is None:
+    where, around = activity.where, _loop_around(case, activity)
+    if not around or where is None:
         return ""
-    loop, *inner = around[at:]
+    loop, *inner = around
     by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
     under: Message = [", under ", Joined(by[-2:], " and ")] if by else ""
     return [f"it {does} in ", _quoted(where, loop), ", which has not ended", under]
