@@ -1,0 +1,22 @@
+"""Healthy jobs whose ranks compile, or join their work, for longer than the threshold: they cost CPU most of all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from healthy_jobs import by_hand, ends_by_itself
+
+if TYPE_CHECKING:
+    from conftest import Watch
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [(by_hand("joins.py"), ((0,), "HD501")), (by_hand("compiles.py"), ((), ""))],
+    ids=["joins", "compiles"],
+)
+def test_a_slow_but_healthy_job_ends_by_itself(
+    command: list[str], expected: tuple[tuple[int, ...], str], watch: Watch
+) -> None:
+    ends_by_itself(watch, command, expected)
