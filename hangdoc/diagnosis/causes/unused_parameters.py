@@ -27,6 +27,9 @@ from hangdoc.model.message import (
     sentence,
 )
 
+_LEFT_OUT = "a backward that was left out as a whole looks the same"
+_BY_ITS_CALLER = "what forward() was given is known by the names of its caller"
+
 
 @cause("HD111", explains=Diverged, order=160)
 def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
@@ -46,9 +49,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     hook, under = skipped_by_hook(case.sources) if not within else ("", [])
     asked = [each for each in conditions_in_loss(case.sources, gap.token.frame) if each not in (*choices, *under)]
     first, second = (*under[:1], *choices[:1], *asked, None, None)[:2]
-    doubt = "" if within else "a backward that was left out as a whole looks the same"
-    if not within and seen is not None:
-        doubt = "what forward() was given is known by the names of its caller"
+    doubt = _LEFT_OUT if seen is None else _BY_ITS_CALLER
     return Finding(
         "HD111",
         sentence(
@@ -68,7 +69,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
-        doubt or ("which way forward() went was not seen" if seen is None and (choices or asked) else ""),
+        doubt if not within else "which way forward() went was not seen" if seen is None and (choices or asked) else "",
         first,
         second,
     )
@@ -76,15 +77,8 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 def _parts(case: Case, blame: Blame[Diverged], seen: Condition | None, choices: Sequence[Condition]) -> Message:
     if seen is not None:
-        others = Ranks(others_of(case, blame))
-        return [
-            "forward() goes by ",
-            seen,
-            ", which came out otherwise on ",
-            Ranks(blame.culprits),
-            " than on ",
-            others,
-        ]
+        sides: Message = [Ranks(blame.culprits), " than on ", Ranks(others_of(case, blame))]
+        return ["forward() goes by ", seen, ", which came out otherwise on ", sides]
     return ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else ""
 
 
@@ -101,9 +95,11 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
     for each in choices:
         test = each.source.removeprefix("if ").removesuffix(":")
         values = {name: case.values.of(frame.file, frame.function, name) for name in names_in(test)}
-        came = {rank: truth_of(test, {n: v[rank] for n, v in values.items() if rank in v}) for rank in case.seen}
-        sides = ({came[rank] for rank in ranks} for ranks in (blame.culprits, others_of(case, blame)))
-        if sorted(map(list, sides)) == [[False], [True]]:
+        mine, theirs = (
+            {truth_of(test, {name: v[rank] for name, v in values.items() if rank in v}) for rank in ranks}
+            for ranks in (blame.culprits, others_of(case, blame))
+        )
+        if (mine, theirs) in (({True}, {False}), ({False}, {True})):
             return each
     return None
 
