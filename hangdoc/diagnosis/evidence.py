@@ -196,9 +196,11 @@ def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     if short or has < needs:
         # What speaks against a rank that is not to blame supports no verdict.
         decides = bool(short) and (not found.culprits or not set(short).isdisjoint(found.culprits))
-        text = f"{sockets} where {needs} are needed{_who_is_short(short)}"
-        if has >= needs:  # others have more than they need
-            text = f"no listening socket of {name_ranks(short)}: never opened, or gone with the process"
+        text = (
+            f"{sockets} where {needs} are needed{_who_is_short(short)}"
+            if has < needs  # else others have more than they need
+            else f"no listening socket of {name_ranks(short)}: never opened, or gone with the process"
+        )
         return [Evidence("port", tuple(short), text, decides=decides)]
     means = "no rank is missing" if _waits_for_keys(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]

@@ -323,7 +323,8 @@ def _with_raised(
     # Whose condition is no handler does not wait for the import.
     from hangdoc.diagnosis.causes.nearest import raised_under
 
-    return raised_under(case, found, sides, said)
+    branch, words = raised_under(case, found, sides.branch, said)
+    return replace(sides, branch=branch), words
 
 
 def _nearest(case: Case, found: Blame[Explanation]) -> Message:

@@ -7,8 +7,6 @@ what `limit` was → that test, as one that may have led there.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.context import Case
@@ -21,7 +19,7 @@ from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.relays import LOOPS
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides
 from hangdoc.diagnosis.source.evaluate import names_in
-from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
+from hangdoc.model.diagnosis import Branch, BranchAnswer
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
 
@@ -35,25 +33,25 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
 
 
-def raised_under(case: Case, blame: Blame[Explanation], found: Divergence, said: Message) -> tuple[Divergence, Message]:
-    """The divergence, whose condition is a handler, with the test in its place under which the culprits alone have come
-    to a `raise` that it may catch; and that in words, if it is not ``said``. Nothing where others are said.
+def raised_under(case: Case, blame: Blame[Explanation], handler: Branch, said: Message) -> tuple[Branch, Message]:
+    """In place of the handler the test under which the culprits alone have come to a `raise` that it may catch; and
+    that in words, if it is not ``said``. The handler itself where nothing shows such a test, or others are said.
 
     Example: rank 2 is past `except ValueError:`, and it alone has run the `raise` under `if not len(positive):` → that
     test.
     """
-    branch = found.branch
+    found = reasons_of(case, blame).reasons if others_of(case, blame) else ()
+    item = next((each.item for each in found if _was_raised_under(each)), None)
+    if item is None:
+        return handler, ""
     told = {(each.file, each.line) for each in conditions_in(said)}
-    if branch is None or branch.kind != "try" or not others_of(case, blame):
-        return found, ""
-    item = next((each.item for each in reasons_of(case, blame).reasons if _was_raised_under(each)), None)
-    news = item is not None and (item.file, item.line) not in told
-    if item is None or (news and (branch.answers or told - {(branch.file, branch.line)})):
-        return found, ""
+    news = (item.file, item.line) not in told
+    if news and (handler.answers or told - {(handler.file, handler.line)}):
+        return handler, ""
     test = Condition(line_of_item(case, item), item.file, item.line)
     words: Message = [Ranks(blame.culprits), " alone came to the `raise` under ", test] if news else ""
-    handler = BranchAnswer(item.function, branch.file, branch.line, branch.condition, subject="what is caught")
-    return replace(found, branch=Branch(item.file, item.line, test.source, "if", answers=(handler,))), words
+    caught = BranchAnswer(item.function, handler.file, handler.line, handler.condition, subject="what is caught")
+    return Branch(item.file, item.line, test.source, "if", answers=(caught,)), words
 
 
 def _was_raised_under(reason: Reason) -> bool:
