@@ -124,7 +124,7 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     answers = branch.answers if branch is not None else ()
     own = (
         [_Note(branch.file, branch.line, _ONE_OF_THESE)]
-        if branch and any(not each.function for each in answers)
+        if branch and any(_said_of(each) == _ONE_OF_THESE for each in answers)
         else []
     )
     for each in answers:

@@ -274,7 +274,7 @@ class _Walk:
                 guard = None
             function = getattr(each.at.function, "name", "")
             left = steps - (each.how not in _HANDED_ON)
-            if not counts and _tells(each):
+            if not counts and _tells(each) and not _is_agreed(each):
                 left = steps - 1
                 how = "is decided by" if each.how == "returned" else "is set by"
                 yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
@@ -282,8 +282,7 @@ class _Walk:
                 condition, test = _condition_of(each.at, guard)
                 self.seen.add((each.at.file, guard.line))
                 further += [(each.at, test, -1, False, steps - 1)] if test is not None else []
-                how = "is decided by" if each.how == "returned" else f"{_WORDS.get(each.how, 'is set')} under"
-                yield Answer(function, (condition,), subject=name, how=how)
+                yield Answer(function, (condition,), subject=name, how=_in_words(each, guard))
             over = _gone_over(each) if guard is None and each.how == "filled" else None
             further += [(each.at, over, -1, False, steps - 1)] if over is not None else []
             followed = _is_plain(each.value) or each.how == "item"
@@ -317,7 +316,7 @@ class _Walk:
                 or (place in self.outside and setting.how not in _WORDS)
             ):
                 continue
-            if own in guard.names and (_resets(setting) or len(guard.names) == 1):
+            if own in guard.names and (_resets(setting) or len(guard.names) == 1 or _asks_for_item(guard, own)):
                 continue
             if _is_there(setting, guard):
                 continue
@@ -334,6 +333,26 @@ class _Walk:
         return None
 
 
+def _in_words(setting: Setting, guard: Guard) -> str:
+    """'is filled under'; 'depending on' where it is done in the other arm, or past an `if` that returns."""
+    if setting.how == "returned":
+        return "is decided by"
+    added = not isinstance(setting.node, ast.AugAssign) or isinstance(setting.node.op, ast.Add)
+    what = _WORDS.get(setting.how, "is set") if added else "is changed"
+    return f"{what} under" if guard.taken else f"{what} depending on"
+
+
+def _asks_for_item(guard: Guard, own: str) -> bool:
+    """True if it asks whether the container has an item, as where each is put in once: `if key not in self.cache:`."""
+    return guard.condition.endswith((f" not in {own}:", f" in {own}:"))
+
+
+def _is_agreed(setting: Setting) -> bool:
+    """True if all that is handed on was given to a collective before: `dist.all_reduce(flag) ⏎ return flag.item()`."""
+    asked = names_in(setting.value) if setting.value is not None else ()
+    return _agreed_before(setting.at, tuple(name for name in asked if name != "bool"), setting.line)
+
+
 def _is_there(setting: Setting, guard: Guard) -> bool:
     """True for a test of whether there is something to hand on: `if job is None: ⏎ break ⏎ plan_for(job)`."""
     handed = dotted(setting.value) if setting.how == "given" and setting.value is not None else ""
@@ -341,14 +360,15 @@ def _is_there(setting: Setting, guard: Guard) -> bool:
 
 
 def _by_its_call(sources: Sources, setting: Setting) -> Setting | None:
-    """A constant that a method sets under no condition, as set by the only call of that method; None where it is
-    another setting, or there are other calls.
+    """A constant that a method sets under no condition, or what it fills, as set by the only call of that method; None
+    where it is another setting, or there are other calls.
 
     Example: `def forget(self): ⏎ self.shape = None`, and `if stale: ⏎ channel.forget()` → that call.
     """
     function = setting.at.function
     name = getattr(function, "name", "")
-    if not isinstance(setting.value, ast.Constant) or setting.how != "set" or not name or name.startswith("__"):
+    is_flag = isinstance(setting.value, ast.Constant) and setting.how == "set"
+    if not (is_flag or setting.how in _WORDS) or not name or name.startswith("__"):
         return None
     calls = [each for each in sources.user_calls(name) if each.function is not function]
     if len(calls) != 1 or len(sources.user_definitions(name)) != 1:
@@ -369,13 +389,17 @@ def _tells_the_place(name: str) -> bool:
 
 def _agreed_on(at: Place, guard: Guard) -> bool:
     """True if all that it tests was given to a collective before: `dist.all_reduce(flag) ⏎ if flag.item():`."""
+    return _agreed_before(at, guard.names, guard.line)
+
+
+def _agreed_before(at: Place, asked: tuple[str, ...], line: int) -> bool:
     given = {
         dotted(each)
         for node in ast.walk(at.function)
-        if isinstance(node, ast.Call) and node.lineno < guard.line and last_name(node.func) in names("agrees")
+        if isinstance(node, ast.Call) and node.lineno < line and last_name(node.func) in names("agrees")
         for each in node.args[:1]
     }
-    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in guard.names]
+    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in asked]
     return bool(tested) and all(name in given for name in tested)
 
 
