@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
+from hangdoc.diagnosis.calls.own_calls import calls_of
 from hangdoc.diagnosis.calls.stack_calls import group_shown
-from hangdoc.diagnosis.causes.deciding import may_run_another
+from hangdoc.diagnosis.causes.deciding import may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -20,7 +22,7 @@ from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left,
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, words
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import Site, lines_of, user_stack
 from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
 from hangdoc.model.message import Condition, Does, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
@@ -37,6 +39,8 @@ _KINDS = {
     "with": "try",
 }
 """First word of a line of source → kind of the branch; a decorator's line and an assignment are expressions."""
+_MOST_WAYS = 3
+"""Lines from which the ranks of one side make a call; chosen by hand: each rank by a line of its own is no news."""
 _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
@@ -58,7 +62,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     members = found.alignment.history.members
     culprits = tuple(rank for rank in blame.culprits if rank in members) or blame.culprits
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
-    sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
+    sides = tuple(side for token, frame, ranks in both if ranks for side in _by_line(case, found, token, frame, ranks))
     point = found.branch_point
     if named.decided_at is not None and (point is None or not point.recorded):
         point = None
@@ -73,12 +77,13 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
         one = raised or shown or way_out_of(case, point)
         ways = ways_out_of(case, point, (blame.culprits, others)) if one is None else []
         point = one or next(iter(ways), point)
+    came = who_asked(case, gap, point, (blame.culprits, others)) if point is not None else (blame.culprits, others)
     branch = (
         describe_branch(
             point,
             case.sources,
             case.values,
-            (blame.culprits, others),
+            came,
             past=found.past,
             doubted=point.quiet
             or guessed
@@ -99,6 +104,28 @@ def _as_cited(cited: Condition) -> Branch:
     """The condition of a sentence as a branch."""
     word = cited.source.partition(" ")[0].rstrip(":")
     return Branch(cited.file, cited.line, cited.source, _KINDS.get(word, "expression"))
+
+
+def _by_line(
+    case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]
+) -> Iterator[Side]:
+    """The side; ranks of it that made the call from another line than most are a side of their own.
+
+    Example: in `main_process_first()` ranks 1 and 3 are in the barrier before the body, and rank 0 in that after it.
+    """
+    calls = calls_of(case.histories, token, ranks) if token is not None else {}
+    apart: dict[Site, list[int]] = {}
+    for rank, own in calls.items():
+        if token is not None and lines_of(own.site) != lines_of(token.site):
+            apart.setdefault(lines_of(own.site), []).append(rank)
+    moved = {rank for each in apart.values() for rank in each}
+    rest = tuple(rank for rank in ranks if rank not in moved)
+    if not rest or len(apart) >= _MOST_WAYS:
+        yield _side(case, found, token, frame, ranks)
+        return
+    yield _side(case, found, token, frame, rest)
+    for those in apart.values():
+        yield _side(case, found, calls[those[0]], None, tuple(those))
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:
