@@ -18,7 +18,7 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
-from hangdoc.diagnosis.causes.deciding import item_of, may_run_another
+from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
