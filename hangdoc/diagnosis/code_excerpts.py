@@ -94,7 +94,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         # Of an exception, a round that was left out or a loop over other items, the cause says more than the stacks.
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
-    sides = (blame.culprits, others_of(case, blame))
+    sides = who_asked(case, blame.diverged.gap, point, (blame.culprits, others_of(case, blame)))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
     doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
     doubted = doubted or (not point.seen and item_of(case, point, blame.diverged.gap) is not None)
