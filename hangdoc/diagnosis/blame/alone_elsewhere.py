@@ -20,8 +20,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.shared_values import tests_of
+from hangdoc.diagnosis.source.syntax import innermost_loop
 from hangdoc.diagnosis.state.process import blocking_thread, descendants, helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
 from hangdoc.model.process import Frame, OpenFile, Process, Thread
@@ -118,7 +118,7 @@ def _looks_again(case: Case, rank: int, thread: Thread) -> bool:
     """True if the sleep is in a loop that something it asks ends, or in a function that such a loop calls."""
     for frame in user_stack(case.activities[rank].stack)[:2]:
         tree = case.sources.function(frame.file, frame.line)
-        loop = polling_loop(tree, frame.line) if tree is not None else None
+        loop = innermost_loop(tree, frame.line)
         if loop is not None:
             return bool(tests_of(loop)) and (thread.wakes_in or 0.0) < _LONGEST_PAUSE
     return False

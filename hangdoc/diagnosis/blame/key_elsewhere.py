@@ -26,7 +26,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, text_of, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
@@ -201,7 +201,7 @@ def _in_other_loop(case: Case, rank: int) -> bool:
         if (frame.file, frame.line) == (where.file, where.line):
             continue  # the comprehension around the wait, which has a frame of its own before Python 3.12
         tree = case.sources.function(frame.file, frame.line)
-        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+        if tree is None or loops_around(tree, frame.line):
             return True
     return False
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.how_sure import at_one_line, polls
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
+from hangdoc.diagnosis.source.polls import what_ends_polling
+from hangdoc.diagnosis.source.syntax import innermost_loop
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -52,5 +53,5 @@ def _never_polled(case: Case, rank: int, waiting: int) -> bool:
     """True if the rank has never come to the loop in which the other one polls."""
     where = case.activities[waiting].where
     tree = case.sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
+    loop = innermost_loop(tree, where.line) if tree is not None and where is not None else None
     return loop is not None and where is not None and case.ran.has(rank, where.file, loop.lineno) is False

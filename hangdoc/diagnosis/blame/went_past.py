@@ -31,10 +31,10 @@ from hangdoc.diagnosis.source.lets_on import (
     what_sets_keys,
 )
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
+from hangdoc.diagnosis.source.polls import what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
+from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, names_in, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.missing_threads import MissingThread, missing_threads
 from hangdoc.model.kinds import COMMUNICATING, Confidence
@@ -104,7 +104,7 @@ def _asks(case: Case, rank: int) -> bool:
     if waits_for_a_key(activity) or where is None:
         return where is not None
     tree = case.sources.function(where.file, where.line) if activity.kind in POLLING else None
-    loop = polling_loop(tree, where.line) if tree is not None else None
+    loop = innermost_loop(tree, where.line)
     return isinstance(loop, ast.While) and case.going_round(activity) is None
 
 

@@ -27,7 +27,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.evaluate import test_at, truth
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
 from hangdoc.diagnosis.source.loops import reads_in_pieces
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
@@ -104,7 +104,7 @@ def _still_in_its_loop(case: Case, rank: int, others: tuple[int, ...]) -> Messag
     for a thread of another one, which may need the others' calls as well; '' where no other has been in its loop."""
     for frame in user_stack(case.activities[rank].stack):
         tree = case.sources.function(frame.file, frame.line)
-        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        loops = loops_around(tree, frame.line)
         if tree is not None and reads_in_pieces(tree, frame.line):
             continue  # one answer, in as many rounds as it has pieces
         left = tuple(r for r in others if loops and case.ran.has(r, frame.file, frame.line))

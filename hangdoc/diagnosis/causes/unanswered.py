@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, innermost_loop, last_name, walk
 from hangdoc.diagnosis.state.serving import is_unaccepted
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
@@ -111,9 +111,8 @@ def _asks_again(case: Case, rank: int) -> Condition | None:
     tree = case.sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
-    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, where.line)]
-    inner = max(loops, key=lambda loop: loop.lineno) if loops else None
-    if inner is None or not isinstance(inner.test, ast.Compare):
+    inner = innermost_loop(tree, where.line)
+    if not isinstance(inner, ast.While) or not isinstance(inner.test, ast.Compare):
         return None
     calls = [n for n in walk(inner) if isinstance(n, ast.Call)]
     if any(holds(call, where.line) and last_name(call.func) in names("socket_call") for call in calls):

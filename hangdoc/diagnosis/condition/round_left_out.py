@@ -33,7 +33,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, loops_around
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.model.diagnosis import Activity
@@ -162,8 +162,7 @@ def _told(waiter: Activity, peer: int, line: Frame, found: list[Condition], *, n
 
 def _loops(sources: Sources, frame: Frame) -> Iterator[Guard]:
     """The loops around the frame's line, the innermost first."""
-    tree = sources.function(frame.file, frame.line)
-    yield from reversed([g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else [])
+    yield from reversed(loops_around(sources.function(frame.file, frame.line), frame.line))
 
 
 def _is_within(loop: Guard, frame: Frame, other: Frame) -> bool:

@@ -16,7 +16,7 @@ the guards are the loop at 1, `if batch is None:` at 2 (not taken), `if rank == 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -97,6 +97,17 @@ def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset(), *, it
         if inner is None:
             return found + _of_header(node, line, called, len(found), iterating=iterating)
         node = inner
+
+
+def loops_around(tree: ast.AST | None, line: int) -> list[Guard]:
+    """The loops among the guards of ``line``, outermost first; [] without a tree."""
+    return [guard for guard in guards(tree, line) if guard.kind == "loop"] if tree is not None else []
+
+
+def split_at_loop(around: Sequence[Guard]) -> tuple[Sequence[Guard], Sequence[Guard]]:
+    """(what lies outside of the innermost loop, that loop and what lies in it); the second is empty without a loop."""
+    at = max((at for at, guard in enumerate(around) if guard.kind == "loop"), default=len(around))
+    return around[:at], around[at:]
 
 
 def way_out_guards(tree: ast.AST, line: int) -> list[Guard]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, loops_around
 from hangdoc.diagnosis.source.queries import assignments, binds
 from hangdoc.diagnosis.source.sources import Sources, attributes_named
 from hangdoc.model.snapshot import JobSnapshot
@@ -139,7 +139,7 @@ class Values:
         tree = sources.function(file, guard.line)
         if tree is None:
             return per_rank
-        loop = next((g for g in reversed(guards(tree, guard.line)) if g.kind == "loop"), None)
+        loop = next(reversed(loops_around(tree, guard.line)), None)
         since = per_rank.keys() & self._set_since(tree, file, function, guard, name, loop)
         tested = {r: v for r, v in per_rank.items() if r not in since}
         if loop is None:

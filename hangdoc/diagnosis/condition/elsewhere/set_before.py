@@ -24,7 +24,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import Place, Setting, place_of, returned, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, innermost_loop, last_name, names_in, text_of
 from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -358,9 +358,9 @@ def _by_its_call(sources: Sources, setting: Setting) -> Setting | None:
 
 
 def _gone_over(setting: Setting) -> ast.expr | None:
-    """What the innermost `for` around it goes over: as often it fills what it fills."""
-    loops = [n for n in ast.walk(setting.at.function) if isinstance(n, ast.For) and holds(n, setting.line)]
-    return max(loops, key=lambda loop: loop.lineno).iter if loops else None
+    """What the innermost loop around it goes over: as often it fills what it fills."""
+    loop = innermost_loop(setting.at.function, setting.line)
+    return loop.iter if isinstance(loop, ast.For) else None
 
 
 def _tells_the_place(name: str) -> bool:
