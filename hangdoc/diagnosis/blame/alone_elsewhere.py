@@ -91,9 +91,8 @@ def _giver(case: Case, roots: tuple[int, ...], few: tuple[int, ...], where: Fram
     Example: ranks 2 and 3 wait for the condition of a page in shared memory, rank 1 has been woken, and rank 0, which
     writes the page, calls `changed.notify()` once → rank 0.
     """
-    came = {rank: case.ran.has(rank, where.file, where.line) for rank in few}
-    givers = tuple(rank for rank, has in came.items() if has is False)
-    if len(givers) != 1 or None in came.values() or len(few) < 2:
+    _, givers, unknown = case.table.split(few, where.file, where.line)
+    if len(givers) != 1 or unknown or len(few) < 2:
         return None
     sure = f"{ranks_text(givers)} alone has never waited there, and others that have went on"
     return Blame(AloneElsewhere(roots, gives=True), givers, (roots,), confidence=Confidence.POSSIBLE, sure=sure)

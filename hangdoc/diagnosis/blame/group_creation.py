@@ -200,11 +200,11 @@ def _fewest_changed(case: Case, left_out: Alignment) -> list[Alignment]:
     """
     gap, history = left_out.gaps[0], left_out.history
     frame = gap.token.frame
-    ran = {rank: case.ran.for_sure(rank, frame.file, frame.line) for rank in history.members} if frame else {}
-    if gap.kind != "insert" or any(ran.get(rank) is not False for rank in gap.ranks):
+    by_line = case.table.split(history.members, frame.file, frame.line) if frame is not None else None
+    if gap.kind != "insert" or by_line is None or not set(gap.ranks) <= set(by_line.never):
         return [left_out]  # the line may make several groups
-    without = tuple(rank for rank in history.members if ran[rank] is False)
-    having = tuple(rank for rank in history.members if ran[rank] or rank == gap.token.rank)
+    without = by_line.never
+    having = tuple(rank for rank in history.members if rank in by_line.ran or rank == gap.token.rank)
     missing = replace(gap, ranks=without)
     extra = Gap("delete", having, gap.token, gap.token, gap.mine)
     fewest = min(len(without), len(having))

@@ -219,10 +219,10 @@ def _makers(case: Case) -> dict[str, list[Frame]]:
 def _ran_by_few(case: Case, lines: list[Frame], ranks: tuple[int, ...]) -> tuple[int, ...]:
     """The ranks that have run one of the lines, where they are fewer than those that have not; () where that is not
     known."""
-    known = {rank: [case.ran.has(rank, at.file, at.line) for at in lines] for rank in ranks}
-    mine = tuple(rank for rank, ran in known.items() if True in ran)
-    unknown = any(None in ran for rank, ran in known.items() if rank not in mine)
-    return mine if not unknown and 2 * len(mine) < len(ranks) else ()
+    every = [case.table.split(ranks, at.file, at.line) for at in lines]
+    mine = tuple(rank for rank in ranks if any(rank in each.ran for each in every))
+    unknown = {rank for each in every for rank in each.unknown}
+    return mine if unknown <= set(mine) and 2 * len(mine) < len(ranks) else ()
 
 
 def _within_process(case: Case, ranks: tuple[int, ...]) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ def _by_counters(
     case: Case, waiting: tuple[int, ...], lines: list[Frame], functions: set[str]
 ) -> Blame[WentPast] | None:
     everybody = tuple(sorted(case.activities))
-    alone = case.ran.ran_what_no_other_has(everybody)
+    alone = case.table.ran_what_no_other_has(everybody)
     past: dict[int, LeftBehind] = {}
     for rank in alone if len(alone) <= _MOST_ALONE else ():
         left = [each for each in ran_alone(case, ((rank,), tuple(r for r in everybody if r != rank))) if not each.side]
@@ -248,7 +248,7 @@ def _by_makers(
     Example: rank 2 polls for the file of epoch 3, rank 0 alone has run the line of publish() that makes those of the
     epochs before, and `if loss < self.best:` leads past it → rank 0.
     """
-    came = {rank: [case.ran.for_sure(rank, each.file, each.line) for each in lines] for rank in sorted(case.activities)}
+    came = {rank: [case.table.ran(rank, each.file, each.line) for each in lines] for rank in sorted(case.activities)}
     if any(each is None for answers in came.values() for each in answers):
         return None
     makers = tuple(rank for rank, answers in came.items() if any(answers))

@@ -107,7 +107,7 @@ def _still_in_its_loop(case: Case, rank: int, others: tuple[int, ...]) -> Messag
         loops = loops_around(tree, frame.line)
         if tree is not None and reads_in_pieces(tree, frame.line):
             continue  # one answer, in as many rounds as it has pieces
-        left = tuple(r for r in others if loops and case.ran.has(r, frame.file, frame.line))
+        left = case.table.split(others if loops else (), frame.file, frame.line).ran
         if left and not any(same_function(frame, f) for r in left for f in user_stack(case.activities[r].stack)):
             return [cited(loops[-1], frame.file), " goes on on ", Ranks((rank,)), " and has ended on ", Ranks(left)]
     return ""

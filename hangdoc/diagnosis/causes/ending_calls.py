@@ -94,7 +94,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
 
 
 def _has_run(case: Case, rank: int, at: Frame) -> bool:
-    return case.ran.has(rank, at.file, at.line) is True
+    return case.table.ran(rank, at.file, at.line) is True
 
 
 def _waiting(case: Case, rank: int) -> list[Stack]:

@@ -140,8 +140,8 @@ def _sent_under(case: Case, server: int, asker: int) -> list[Condition]:
     writes = [each.at for each in case.sources.user_calls(*names("writes_to_socket"), *_SENDS)]
     lines = [*writes, *(each.at for at in writes for each in case.sources.user_calls(at.function))]
     known = [at for at in lines if conditions_of_call(case.sources, at, ())]
-    mine = [at for at in known if case.ran.has(server, at.file, at.line)]
-    mine = [at for at in mine if not case.ran.has(asker, at.file, at.line)]
+    mine = [at for at in known if case.table.ran(server, at.file, at.line)]
+    mine = [at for at in mine if not case.table.ran(asker, at.file, at.line)]
     found = [each for at in mine for each in conditions_of_call(case.sources, at, case.activities[server].stack)]
     found = list(dict.fromkeys(each for each in found if not pattern("rank_word").search(each.source)))
     return found if 0 < len(found) <= _MOST_CONDITIONS else []

@@ -173,4 +173,4 @@ def went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], r
     gone this way as well, and what it ran there may be another function."""
     found = looked_up_below(case.sources, sides, point)
     others = ranks[1 - point.guarded]
-    return found is not None and all(case.ran.has(r, found.caller.file, found.caller.line or 0) for r in others)
+    return found is not None and all(case.table.ran(r, found.caller.file, found.caller.line or 0) for r in others)

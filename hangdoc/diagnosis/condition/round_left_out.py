@@ -148,7 +148,7 @@ def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: G
     wanted = names("sends_message" if waiter.kind == ActivityKind.RECV else "receives_message")
     for line in _issuing(case.sources, frame, loop, set(wanted)):
         there = Frame(frame.file, line, frame.function)
-        if case.ran.has(peer, frame.file, line) is False:
+        if case.table.ran(peer, frame.file, line) is False:
             found = _conditions(case, peer, there, loop)
             if len(found) == 1:
                 return _told(waiter, peer, there, found, never=True)
@@ -188,7 +188,7 @@ def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list
 def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
     """True if the rank has never run what stands under the condition, or follows a jump."""
     arms = arms_of(case.sources, file, guard)
-    under = {case.ran.has(rank, file, line) for line in arms.under} if arms is not None else set()
+    under = {case.table.ran(rank, file, line) for line in arms.under} if arms is not None else set()
     return False in under and True not in under
 
 

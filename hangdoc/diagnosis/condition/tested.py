@@ -22,8 +22,8 @@ from hangdoc.diagnosis.condition.scored import scored
 from hangdoc.diagnosis.condition.scores import PLAIN
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.parting import Seen
+from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
@@ -43,15 +43,15 @@ class _Arms:
     """An exception may have led past all of these."""
 
 
-def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+def by_what_ran(sources: Sources, table: Table, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
     """``points`` without those that the counters refute, and with those first that they confirm.
 
     A loop that one side has left stays in front of what leads out of it, and of one condition around both sides the
     arm that was first.
     """
-    if not ran or not points:
+    if not table or not points:
         return points
-    judged = [(_judged(sources, ran, point, ranks), point) for point in points]
+    judged = [(_judged(sources, table, point, ranks), point) for point in points]
     judged = [(how, replace(point, seen=True) if how == SEEN else point) for how, point in judged]
     possible = [point for how, point in judged if how != REFUTED]
     told = {wanted: {_place(point) for how, point in judged if how == wanted} for wanted in (SEEN, FITS)}
@@ -79,11 +79,11 @@ def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:
     return point.file, point.guard.place
 
 
-def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) -> int:
+def _judged(sources: Sources, table: Table, point: BranchPoint, ranks: SideRanks) -> int:
     if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
         return UNKNOWN
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    how = decided(sources, ran, point.file, point.guard, under=under, others=others)
+    how = decided(sources, table, point.file, point.guard, under=under, others=others)
     # Where both arms call the same, the other side may have been in its arm in a round that both went through.
     return FITS if how == SEEN and (point.both_arms or _calls_alike(sources, point)) else how
 
@@ -102,34 +102,34 @@ def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
 
 
 def decided(
-    sources: Sources, ran: Ran, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]
+    sources: Sources, table: Table, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]
 ) -> int:
     """What the counters say of a guard that the ranks ``under`` have passed as it was taken, and the others have not:
     ``SEEN``, ``FITS``, ``REFUTED`` or ``UNKNOWN``."""
-    under, others = ran.known(under), ran.known(others)
+    under, others = table.known(under), table.known(others)
     arms = arms_of(sources, file, guard)
     if arms is None or not others:
         return UNKNOWN
-    if _none(ran, others, file, arms.test, sure=True):
+    if _none(table, others, file, arms.test, sure=True):
         return REFUTED
-    if _none(ran, others, file, arms.past, sure=True) and not arms.may_lead_further:
+    if _none(table, others, file, arms.past, sure=True) and not arms.may_lead_further:
         return REFUTED
-    if under and _all(ran, others, file, arms.past) and _none(ran, under, file, arms.past):
+    if under and _all(table, others, file, arms.past) and _none(table, under, file, arms.past):
         return SEEN
-    if _all(ran, others, file, arms.test) and _none(ran, others, file, arms.under):
-        both_ways = any(ran.has(rank, file, line) for rank in under for line in arms.past)
+    if _all(table, others, file, arms.test) and _none(table, others, file, arms.under):
+        both_ways = any(table.lately(rank, file, line) for rank in under for line in arms.past)
         return UNKNOWN if both_ways else FITS
     return UNKNOWN
 
 
-def _all(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...]) -> bool:
+def _all(table: Table, ranks: Iterable[int], file: str, lines: tuple[int, ...]) -> bool:
     """True if each of the ranks has run one of the lines."""
-    return bool(lines) and all(any(ran.has(rank, file, line) for line in lines) for rank in ranks)
+    return bool(lines) and all(any(table.lately(rank, file, line) for line in lines) for rank in ranks)
 
 
-def _none(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...], *, sure: bool = False) -> bool:
+def _none(table: Table, ranks: Iterable[int], file: str, lines: tuple[int, ...], *, sure: bool = False) -> bool:
     """True if none of the ranks has run the lines: one of these is known not to have run, and none to have."""
-    ask = ran.for_sure if sure else ran.has
+    ask = table.ran if sure else table.lately
     known = [{ask(rank, file, line) for line in lines} for rank in ranks]
     return bool(known) and all(False in each and True not in each for each in known)
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from hangdoc.diagnosis.execution.lines import Lines
 from hangdoc.diagnosis.execution.outcomes import COUNTERS, RECORDER, Outcomes
 from hangdoc.diagnosis.program.functions import Function
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Process, Stack
 
 STACKS = "stacks"
@@ -34,27 +35,23 @@ class Difference(NamedTuple):
     source: str
 
 
-class Table:
+class Table(Lines):
     """Of one job; each entry is computed when it is asked for."""
 
     def __init__(
-        self, program: Program, ran: Ran, processes: Mapping[int, Process], stacks: Mapping[int, Stack]
+        self, sources: Sources, program: Program, processes: Mapping[int, Process], stacks: Mapping[int, Stack]
     ) -> None:
-        """``stacks``: that of each rank's main thread."""
-        self._program, self._ran, self._now = program, ran, stacks
-        self._outcomes = Outcomes(processes)
+        super().__init__(sources, processes, stacks)
+        self.outcomes = Outcomes(processes)
+        self._program, self._now = program, stacks
         self._arms: dict[tuple[str, str, int], dict[_Taken, list[int]]] = {}
         self._known: dict[tuple[Predicate, str, int], tuple[bool | None, str]] = {}
         self._stacks: dict[int, frozenset[_Taken]] = {}
 
-    def ran(self, file: str, line: int, rank: int) -> bool | None:
-        """Whether the rank has ever run the line; None where nothing tells."""
-        return self._ran.for_sure(rank, file, line)
-
     def never_asked(self, predicate: Predicate, ranks: Iterable[int]) -> bool:
         """True if it is known of each of the ranks that it has never come to the predicate."""
-        came = [self.ran(predicate.file, predicate.line, rank) for rank in ranks]
-        return bool(came) and all(each is False for each in came)
+        came = self.split(ranks, predicate.file, predicate.line)
+        return bool(came.never) and not came.ran and not came.unknown
 
     def had(self, predicate: Predicate, outcome: str, rank: int) -> tuple[bool | None, str]:
         """(whether the rank ever had the outcome, who says so); (None, '') where nothing tells, or sources disagree."""
@@ -87,12 +84,12 @@ class Table:
     def _told(self, predicate: Predicate, outcome: str, rank: int) -> Iterator[tuple[bool, str]]:
         value = _RECORDED.get(outcome)
         place = (predicate.file, predicate.line, predicate.column, predicate.end_line, predicate.end_column)
-        found = self._outcomes.of(rank, place) if value is not None else None
+        found = self.outcomes.of(rank, place) if value is not None else None
         if found is not None and value is not None and found.counts.get(value):
             yield True, found.source
         elif found is not None and value is not None and found.never(value):
             yield False, RECORDER
-        came = [self.ran(predicate.file, line, rank) for line in self.arm(predicate, outcome)]
+        came = [self.ran(rank, predicate.file, line) for line in self.arm(predicate, outcome)]
         if True in came:
             yield True, COUNTERS
         elif False in came:  # what stands before it in the arm and has no counter raises nothing

@@ -7,7 +7,6 @@ import textwrap
 from hangdoc.diagnosis.execution.table import Difference, Table
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts
 from hangdoc.model.process import Frame, Process
@@ -44,10 +43,10 @@ BAD, HIGH, PARTS = test_at(2), test_at(5), test_at(8)
 
 def table(counted: Counted, branches: tuple[BranchCounts, ...] = (), at: dict[int, int] | None = None) -> Table:
     """``counted``: rank → (lines that ran, idle lines). ``at``: rank → the line that its thread is at."""
-    codes = {r: [RanCode(FILE, "step", 1, called=True, ran=ran, idle=idle)] for r, (ran, idle) in counted.items()}
-    processes = {rank: Process(rank, 1, "rank", branches=branches) for rank in counted}
+    codes = {r: (RanCode(FILE, "step", 1, called=True, ran=ran, idle=idle),) for r, (ran, idle) in counted.items()}
+    processes = {rank: Process(rank, 1, "rank", code=codes[rank], branches=branches) for rank in counted}
     stacks = {rank: (Frame(FILE, line, "step"),) for rank, line in (at or {}).items()}
-    return Table(PROGRAM, Ran(Sources(()), codes), processes, stacks)
+    return Table(Sources(()), PROGRAM, processes, stacks)
 
 
 def test_one_side_alone_ran_the_line_under_a_test() -> None:
