@@ -180,7 +180,7 @@ def _may_differ(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
         return True
     under = ranks[point.guarded]
     others = ((rank,) for rank in ranks[1 - point.guarded])
-    found = (decided(case.sources, case.table, point.file, point.guard, under=under, others=each) for each in others)
+    found = (decided(case.table, point.file, point.guard, under=under, others=each) for each in others)
     return any(how in (SEEN, FITS) for how in found)
 
 

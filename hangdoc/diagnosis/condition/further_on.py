@@ -69,4 +69,4 @@ def _is_told(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     if point.seen or point.differs or point.rank_like or point.of_library or point.made or point.registered:
         return True
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    return decided(case.sources, case.table, point.file, point.guard, under=under, others=others) in (SEEN, FITS)
+    return decided(case.table, point.file, point.guard, under=under, others=others) in (SEEN, FITS)

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
-from hangdoc.diagnosis.condition.tested import arms_of
 from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -187,9 +186,10 @@ def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list
 
 def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
     """True if the rank has never run what stands under the condition, or follows a jump."""
-    arms = arms_of(case.sources, file, guard)
-    under = {case.table.ran(rank, file, line) for line in arms.under} if arms is not None else set()
-    return False in under and True not in under
+    choice = case.table.choice(file, guard)
+    return choice is not None and all(
+        case.table.had(each, choice.under, rank)[0] is False for each in choice.predicates
+    )
 
 
 def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> Iterator[int]:

@@ -69,12 +69,12 @@ def guard(line: int) -> Guard:
     ids=["taken", "not taken", "never come to", "caught", "gone past", "taken in one round"],
 )
 def test_what_the_culprit_has_run_tells_where_it_left(culprit: set[int], line: int, expected: int) -> None:
-    assert decided(SOURCES, ran(r0=TO_THE_END, r1=culprit), FILE, guard(line), under=(0,), others=(1,)) == expected
+    assert decided(ran(r0=TO_THE_END, r1=culprit), FILE, guard(line), under=(0,), others=(1,)) == expected
 
 
 def test_what_both_sides_have_done_in_some_round_says_nothing() -> None:
     both = TO_THE_END | {7}
-    assert decided(SOURCES, ran(r0=both, r1=both), FILE, guard(6), under=(0,), others=(1,)) == UNKNOWN
+    assert decided(ran(r0=both, r1=both), FILE, guard(6), under=(0,), others=(1,)) == UNKNOWN
 
 
 def test_a_test_that_was_never_passed_fits() -> None:
@@ -82,14 +82,14 @@ def test_a_test_that_was_never_passed_fits() -> None:
         0: (RanCode(FILE, "load", 1, True, (2, 5, 6, 10), (14,)),),
         1: (RanCode(FILE, "load", 1, True, (2, 5, 6), (10, 14)),),
     }
-    found = decided(SOURCES, table(codes), FILE, guard(6), under=(0,), others=(1,))
+    found = decided(table(codes), FILE, guard(6), under=(0,), others=(1,))
     assert found == FITS
 
 
 def test_lines_that_may_have_run_in_the_first_rounds_refute_nothing() -> None:
     idle = tuple(sorted(EVERY - {2, 5, 6}))
     codes = {1: (RanCode(FILE, "load", 1, True, (2, 5, 6), idle, since_warm=True),)}
-    assert decided(SOURCES, table(codes), FILE, guard(2), under=(0,), others=(1,)) == UNKNOWN
+    assert decided(table(codes), FILE, guard(2), under=(0,), others=(1,)) == UNKNOWN
 
 
 def test_a_function_that_was_never_called_has_run_none_of_its_lines() -> None:
