@@ -39,7 +39,9 @@ def ran_evidence(
         if (each.file, each.guard.line) in told:
             mine, theirs = case.table.known(sides[each.side]), case.table.known(sides[1 - each.side])
             by = who_counts((p for r in (*mine, *theirs) if (p := case.ranks[r].process) is not None), each.file)
-            ranks: Message = [" has run on ", Ranks(mine), " and never on ", Ranks(theirs), ", ", by]
+            never = case.table.split(theirs, each.file, each.line).never == theirs
+            when = " and never on " if never else " and, since the first rounds, never on "
+            ranks: Message = [" has run on ", Ranks(mine), when, Ranks(theirs), ", ", by]
             said = writer.write([At(each.file, each.line), ranks])
             lines.append(Evidence("process", mine, said))
     return tuple(lines[:_MOST_LINES])

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
-from hangdoc.diagnosis.source.evaluate import test_at, truth
+from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
 from hangdoc.diagnosis.source.loops import reads_in_pieces
 from hangdoc.diagnosis.source.syntax import function_name
@@ -94,8 +94,7 @@ def _went_alike(case: Case, points: Sequence[BranchPoint], rank: int) -> bool:
     """True if, by the values seen, the first condition went on that rank as it went on the culprit."""
     for point in points:
         test = test_at(case.sources.function(point.file, point.guard.line), point.guard.line)
-        values = {name: case.values.of(point.file, point.function, name).get(rank, "") for name in point.guard.names}
-        return test is not None and truth(test, values) == point.guard.taken
+        return case.values.truths(point.file, point.function, test, (rank,))[rank] == point.guard.taken
     return False
 
 

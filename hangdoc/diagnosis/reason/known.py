@@ -113,15 +113,9 @@ class Known:
 
     def by_values(self, predicate: Predicate) -> Seen | None:
         """Whether it is true with the values that the frames hold now."""
-        values = {
-            name: self._case.values.of(predicate.file, predicate.function, name) for name in names_in(predicate.text)
-        }
-        had = {}
-        for rank in (*self._sides.culprits, *self._sides.others):
-            mine = {name: per_rank[rank] for name, per_rank in values.items() if rank in per_rank}
-            true = truth_of(predicate.text, mine)
-            if true is not None:
-                had[rank] = true
+        ranks = (*self._sides.culprits, *self._sides.others)
+        truths = self._case.values.truths(predicate.file, predicate.function, predicate.text, ranks)
+        had = {rank: true for rank, true in truths.items() if true is not None}
         return Seen(had, "values") if had else None
 
     def values_differ(self, item: Predicate | Definition) -> bool | None:
