@@ -18,7 +18,7 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
-from hangdoc.diagnosis.causes.deciding import item_of, may_run_another
+from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -94,7 +94,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         # Of an exception, a round that was left out or a loop over other items, the cause says more than the stacks.
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
-    sides = (blame.culprits, others_of(case, blame))
+    sides = who_asked(case, blame.diverged.gap, point, (blame.culprits, others_of(case, blame)))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
     doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
     doubted = doubted or (not point.seen and item_of(case, point, blame.diverged.gap) is not None)
@@ -124,7 +124,7 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
     answers = branch.answers if branch is not None else ()
     own = (
         [_Note(branch.file, branch.line, _ONE_OF_THESE)]
-        if branch and any(not each.function for each in answers)
+        if branch and any(_said_of(each) == _ONE_OF_THESE for each in answers)
         else []
     )
     for each in answers:

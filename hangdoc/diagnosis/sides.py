@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
+from hangdoc.diagnosis.calls.own_calls import calls_of
 from hangdoc.diagnosis.calls.stack_calls import group_shown
-from hangdoc.diagnosis.causes.deciding import may_run_another
+from hangdoc.diagnosis.causes.deciding import may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -20,9 +22,9 @@ from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left,
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, words
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import Site, lines_of, user_stack
 from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
-from hangdoc.model.message import Condition, Message, Ranks, conditions_in
+from hangdoc.model.message import Condition, Does, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
@@ -37,6 +39,8 @@ _KINDS = {
     "with": "try",
 }
 """First word of a line of source → kind of the branch; a decorator's line and an assignment are expressions."""
+_MOST_WAYS = 3
+"""Lines from which the ranks of one side make a call; chosen by hand: each rank by a line of its own is no news."""
 _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
@@ -58,7 +62,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     members = found.alignment.history.members
     culprits = tuple(rank for rank in blame.culprits if rank in members) or blame.culprits
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
-    sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
+    sides = tuple(side for token, frame, ranks in both if ranks for side in _by_line(case, found, token, frame, ranks))
     point = found.branch_point
     if named.decided_at is not None and (point is None or not point.recorded):
         point = None
@@ -73,12 +77,13 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
         one = raised or shown or way_out_of(case, point)
         ways = ways_out_of(case, point, (blame.culprits, others)) if one is None else []
         point = one or next(iter(ways), point)
+    came = who_asked(case, gap, point, (blame.culprits, others)) if point is not None else (blame.culprits, others)
     branch = (
         describe_branch(
             point,
             case.sources,
             case.values,
-            (blame.culprits, others),
+            came,
             past=found.past,
             doubted=point.quiet
             or guessed
@@ -99,6 +104,28 @@ def _as_cited(cited: Condition) -> Branch:
     """The condition of a sentence as a branch."""
     word = cited.source.partition(" ")[0].rstrip(":")
     return Branch(cited.file, cited.line, cited.source, _KINDS.get(word, "expression"))
+
+
+def _by_line(
+    case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]
+) -> Iterator[Side]:
+    """The side; ranks of it that made the call from another line than most are a side of their own.
+
+    Example: in `main_process_first()` ranks 1 and 3 are in the barrier before the body, and rank 0 in that after it.
+    """
+    calls = calls_of(case.histories, token, ranks) if token is not None else {}
+    apart: dict[Site, list[int]] = {}
+    for rank, own in calls.items():
+        if token is not None and lines_of(own.site) != lines_of(token.site):
+            apart.setdefault(lines_of(own.site), []).append(rank)
+    moved = {rank for each in apart.values() for rank in each}
+    rest = tuple(rank for rank in ranks if rank not in moved)
+    if not rest or len(apart) >= _MOST_WAYS:
+        yield _side(case, found, token, frame, ranks)
+        return
+    yield _side(case, found, token, frame, rest)
+    for those in apart.values():
+        yield _side(case, found, calls[those[0]], None, tuple(those))
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:
@@ -138,7 +165,10 @@ def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair 
     gap = found.gap if found is not None else None
     if found is None or gap is None or found.came_before or gap.token.group[0] == SHARED:
         return None  # of groups that share a number, removing the call that made one is no repair
-    edits, text = _moves(found, gap) if named.reorders else _edits(found, gap, blame.culprits)
+    if named.reorders or _is_moved(found.alignment, gap):
+        edits, text = _moves(found, gap)
+    else:
+        edits, text = _edits(found, gap, blame.culprits, instead=named.replaces)
     return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))
 
 
@@ -152,7 +182,7 @@ def _moves(found: Diverged, gap: Gap) -> tuple[list[Edit], Message]:
     ]
 
 
-def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[Edit], Message]:
+def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...], *, instead: bool) -> tuple[list[Edit], Message]:
     line, ranks = line_of(gap.token.frame), Ranks(gap.ranks)
     if _made_otherwise(gap):
         edits = [Edit(rank, "replace", gap.token.op, gap.token.frame) for rank in gap.ranks]
@@ -168,8 +198,11 @@ def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[E
         edits += [Edit(rank, each.kind, each.token.op, each.token.frame) for rank in each.ranks]
     if not edits:
         edits = [Edit(rank, "revive", "", None) for rank in culprits]
-        return edits, ["Had ", Ranks(culprits), " gone on, all calls would match."]
-    return edits, _repair_text(gap, found.alignment, len(edits))
+        return edits, ["Had ", Ranks(culprits), " come to the others' calls, these would match."]
+    both = _replacement(gap, found.alignment, instead=instead)
+    if both is not None and len(found.alignment.gaps) == 1:
+        edits += [Edit(rank, "insert", both[1].op, both[1].frame) for rank in gap.ranks]
+    return edits, _repair_text(gap, found.alignment, both)
 
 
 def _made_otherwise(gap: Gap) -> bool:
@@ -184,43 +217,75 @@ def _made_otherwise(gap: Gap) -> bool:
     )
 
 
-def _replacement(gap: Gap, alignment: Alignment) -> tuple[Token, Token] | None:
-    """(the culprits' call that is one too many, the call that belongs there); None where the repair is another."""
+def _replacement(gap: Gap, alignment: Alignment, *, instead: bool) -> tuple[Token, Token] | None:
+    """(the culprits' call that is one too many, the call that belongs there); None where the repair is another.
+    ``instead``: the sides make one call each where one call belongs."""
     if gap.mine is None or gap.theirs is None or not gap.mine.op.isidentifier():
         return None
+    if instead and gap.kind == "delete" and len(alignment.gaps) == 1:
+        return gap.mine, gap.theirs
     kinds = {g.kind for g in alignment.gaps if (g.ranks, g.mine, g.theirs) == (gap.ranks, gap.mine, gap.theirs)}
     alone = len(alignment.gaps) == 2
     return (gap.mine, gap.theirs) if alone and kinds == {"delete", "insert"} else None
 
 
 def _matching(alignment: Alignment) -> str:
-    matching = len([t for t in alignment.consensus if t.op != END])
-    return f"all {matching} calls match" if matching > 1 else "the calls match"
+    last = max((each.sequence for each in alignment.consensus if each.op != END), default=0)
+    return f"all calls up to #{last} match" if last > 1 and not alignment.history.inferred else "the calls match"
 
 
-def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
-    """'Removing the `barrier` at train.py:41 on rank 1 makes all 37 calls match.'"""
+def _left_over(alignment: Alignment, gap: Gap) -> list[Token]:
+    """The others' calls that the culprits have not come to yet once the calls that are too many are taken out; none
+    where the repair adds calls, as these are the others' own."""
+    own = [each for each in alignment.gaps if each.token.op != END and not {*each.ranks}.isdisjoint(gap.ranks)]
+    if any(each.kind != "delete" for each in own):
+        return []
+    reached = alignment.history.issued(gap.ranks[0]) - len(own)
+    return [each for each in alignment.consensus if each.op != END and each.sequence > reached]
+
+
+def _is_moved(alignment: Alignment, gap: Gap) -> bool:
+    """True if the others' first call that would be left over is the one that would be taken out, and no other call of
+    its kind is between: all make it, in another order.
+
+    Example: rank 1 has issued [broadcast, all_reduce], the others [all_reduce, broadcast].
+    """
+    after = [t.op for t in alignment.history.tokens.get(gap.ranks[0], ()) if t.sequence > gap.token.sequence]
+    next_of_others = [each.op for each in _left_over(alignment, gap)[:1]]
+    return gap.kind == "delete" and bool(after) and next_of_others == [gap.token.op] and gap.token.op not in after
+
+
+def _repair_text(gap: Gap, alignment: Alignment, both: tuple[Token, Token] | None) -> Message:
+    """'Removing the `barrier` at train.py:41 on rank 1 makes all calls up to #37 match.'
+
+    Where that leaves a call of the others without its partner: '…, once rank 1 also comes to train.py:44.' ``both``: a
+    call of the culprits, and the one that belongs in its place.
+    """
     line = telling_token(gap)
     where: Message = [" at ", line_of(line)] if line else ""
     start = "Removing" if gap.kind == "delete" else "Adding"
-    more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
     calls = _matching(alignment)
-    both = _replacement(gap, alignment)
     if both is not None:
         made, due = both
-        instead: Message = [
-            "Calling `",
-            due.op,
-            "` at ",
-            line_of(due.frame),
-            " in place of `",
-            made.op,
-            "` at ",
-            line_of(made.frame),
-        ]
-        return [instead, " on ", Ranks(gap.ranks), f" makes {calls}."]
+        call_due: Message = ["Calling `", due.op, "` at ", line_of(due.frame)]
+        call_made: Message = [" in place of `", made.op, "` at ", line_of(made.frame)]
+        return [call_due, call_made, " on ", Ranks(gap.ranks), f" makes {calls}."]
     named = not is_named_by_library(gap.token.op, gap.token.stack)
     call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op if named else "collective"
     if not gap.token.named:
         call, where = "call", [" that is waited for", where]
-    return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]
+    left = next((line_of(each.frame) for each in _left_over(alignment, gap) if each.frame is not None), "")
+    once: Message = [", once ", Does(gap.ranks, "also comes", "also come"), " to ", left] if left else ""
+    more = _further(gap, alignment)
+    return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}", once, "."]
+
+
+def _further(gap: Gap, alignment: Alignment) -> str:
+    """' and 2 more like it': calls of one line that are to be changed alike; of others, that there are some."""
+    edits = [(each, rank) for each in alignment.gaps if each.token.op != END for rank in each.ranks]
+    more = len(edits) - len(gap.ranks)
+    if more <= 0:
+        return ""
+    first = gap.kind, gap.token.op, gap.token.frame
+    alike = all((each.kind, each.token.op, each.token.frame) == first for each, _ in edits)
+    return f" and {more} more like it" if alike else f", and changing {more} more {'call' if more == 1 else 'calls'},"

@@ -54,15 +54,16 @@ def calls_in_loop(case: Case, blame: Blame[Diverged]) -> Counts | None:
 
 
 def calls_from(case: Case, blame: Blame[Explanation], history: GroupHistory, call: Token | None) -> Counts | None:
-    """How often each side made ``call`` from its line; None where that is unknown or equal."""
+    """How often each side made ``call`` from its line; None where that is unknown, equal, or not one number a side."""
     if call is None or not call.site:
         return None
     lines = lines_of(call.site)
-    counts = [
-        sum(lines_of(t.site) == lines and t.op == call.op for t in history.tokens.get(ranks[0], ()))
-        for ranks in (blame.culprits, others_of(case, blame))
-        if ranks
-    ]
-    if len(counts) < 2 or counts[0] == counts[1] or history.inferred:
+    counts: list[set[int]] = []
+    for ranks in filter(None, (blame.culprits, others_of(case, blame))):
+        # Ranks of equal programs share one list.
+        lists = {id(calls): calls for rank in ranks if (calls := history.tokens.get(rank)) is not None}.values()
+        of_side = {sum(lines_of(t.site) == lines and t.op == call.op for t in calls) for calls in lists}
+        counts.append(of_side or {0})
+    if [len(each) for each in counts] != [1, 1] or counts[0] == counts[1] or history.inferred:
         return None
-    return Counts(counts[0], counts[1], call.frame)
+    return Counts(counts[0].pop(), counts[1].pop(), call.frame)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
+from hangdoc.diagnosis.calls.own_calls import calls_of, who_came_by
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
@@ -44,11 +45,25 @@ def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
     found = blame.diverged
     if found is None or not found.branch_points:
         return ""
-    sides = (blame.culprits, others_of(case, blame))
+    sides = who_asked(case, found.gap, found.branch_points[0], (blame.culprits, others_of(case, blame)))
     condition = condition_text(case, found.branch_points, sides, gap=found.gap)
     # Where the ranks have gone on since, the values of now say nothing.
     hidden = found.past or further_on(case, found.gap, found.branch_points[0], sides)
     return condition if hidden else [condition, values_text(case, found.branch_points[0], sides)]
+
+
+def who_asked(
+    case: Case, gap: Gap | None, point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of each side those who came to their call through the condition's function, where some of them did not: of the
+    others it was never asked."""
+    if gap is None:
+        return sides
+    mine, theirs = (
+        who_came_by(calls_of(case.histories, token, ranks), ranks, point.file, point.function) if token else ranks
+        for token, ranks in zip((gap.mine, gap.theirs), sides, strict=True)
+    )
+    return mine, theirs
 
 
 def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:

@@ -29,6 +29,8 @@ class Finding:
     """Another one, that may have decided in its place."""
     reorders: bool = False
     """Every rank makes the calls, and the culprits in another order: none is to be added or removed."""
+    replaces: bool = False
+    """The culprits make one call where another belongs."""
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:

@@ -292,6 +292,7 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if loop is None and (point is None or not point.both_arms) and not _at_one_line(case, gap):
         return None
     culprits = blame.culprits
+    by_order = item_of_unordered(case.sources, gap.mine.stack) is not None
     return Finding(
         "HD106",
         sentence(
@@ -307,9 +308,10 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if loop
         else what_decided(case, blame) or no_condition(case, blame, gap),
         "iterate over the same items in the same order on all ranks (`sorted`)"
-        if loop or item_of_unordered(case.sources, gap.mine.stack) is not None
+        if loop or by_order
         else "let all ranks take the same arm of the condition, or issue the same operation in both",
-        reorders=loop is not None,
+        reorders=by_order,
+        replaces=not by_order,
     )
 
 

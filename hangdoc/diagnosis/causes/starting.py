@@ -212,7 +212,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         return Finding(
             "HD301",
             sentence([carried, " and ", Ranks(absent), " by none"], where_they_wait(case, waiting)),
-            f"the job was set up for {size} ranks (WORLD_SIZE), and {len(pids)} processes were given the same RANK",
+            f"the job was set up for {size} ranks, and {len(pids)} processes were given the same RANK",
             f"give each process a RANK of its own, from 0 to {size - 1}",
         )
     started = start_of_ranks(case)
@@ -226,7 +226,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         ),
         joined(
             [
-                f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} ",
+                f"the job was set up for {size} ranks, and {len(present)} ",
                 [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
             ],
             started.text if started is not None else "",

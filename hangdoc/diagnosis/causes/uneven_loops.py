@@ -232,13 +232,11 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
         return None
     inside, outside = (at, mine) if early is not None else (mine, at)
     left, still = (culprits, others) if early is not None else (others, culprits)
-    verb, how = ("left", "early") if early is not None else (Verb(culprits, "runs", "run"), "once more")
+    verb, how = ("left", " early") if early is not None else (Verb(culprits, "goes on with", "go on with"), "")
     counted = blame.diverged
     return Finding(
         "HD102",
-        sentence(
-            [Ranks(culprits), " ", verb, " the loop of ", call_at(inside), f" {how}"], where_they_wait(case, others)
-        ),
+        sentence([Ranks(culprits), " ", verb, " the loop of ", call_at(inside), how], where_they_wait(case, others)),
         [
             [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
@@ -271,7 +269,7 @@ def _how_it_differs(
         rounds = more.pop() + 1
         return [Verb(culprits, "has", "have"), f" {rounds} more rounds of the loop to go"]
     if not early:
-        return [Verb(culprits, "runs", "run"), " the loop once more"]
+        return [Verb(culprits, "goes", "go"), " on with the loop"]
     if other.quiet:
         return "left the loop after fewer synchronized steps"
     return "left the loop with fewer calls" if other.doubt else "left the loop early"

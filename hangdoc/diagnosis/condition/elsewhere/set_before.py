@@ -20,11 +20,15 @@ from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, te
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.elsewhere.told_settings import (
     COMPREHENSIONS,
+    WORDS,
     agreed_on,
+    asks_for_item,
     by_its_call,
     common_guards,
     condition_of,
     gone_over,
+    in_words,
+    is_agreed,
     is_plain,
     is_there,
     names_alike,
@@ -51,8 +55,6 @@ _MOST_SETTINGS = 6
 """Places that set one value; more of them say nothing. Chosen by hand."""
 _MOST_SEEN = 32
 """Settings that are looked at in all; chosen by hand."""
-
-_WORDS = {"filled": "is filled", "counted": "is counted", "ordered": "is put in another order"}
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
@@ -265,7 +267,7 @@ class _Walk:
             given = {(n.lineno, n.col_offset) for n in (*through.args, *(each.value for each in through.keywords))}
             found = [each for each in found if each.how != "given" or place_of_setting(each)[1:] in given]
         if counts and isinstance(value, ast.Name | ast.Call):
-            found = [each for each in found if each.how in (*_WORDS, "given", "item") or is_plain(each.value)]
+            found = [each for each in found if each.how in (*WORDS, "given", "item") or is_plain(each.value)]
         found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
@@ -288,7 +290,7 @@ class _Walk:
                 guard = None
             function = getattr(each.at.function, "name", "")
             left = steps - (each.how not in _HANDED_ON)
-            if not counts and tells(each):
+            if not counts and tells(each) and not is_agreed(each):
                 left = steps - 1
                 how = "is decided by" if each.how == "returned" else "is set by"
                 yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
@@ -296,8 +298,7 @@ class _Walk:
                 condition, test = condition_of(each.at, guard)
                 self.seen.add((each.at.file, guard.line))
                 further += [(each.at, test, -1, False, steps - 1)] if test is not None else []
-                how = "is decided by" if each.how == "returned" else f"{_WORDS.get(each.how, 'is set')} under"
-                yield Answer(function, (condition,), subject=name, how=how)
+                yield Answer(function, (condition,), subject=name, how=in_words(each, guard))
             over = gone_over(each) if guard is None and each.how == "filled" else None
             further += [(each.at, over, -1, False, steps - 1)] if over is not None else []
             followed = is_plain(each.value) or each.how == "item"
@@ -328,10 +329,10 @@ class _Walk:
             if (
                 (guard.place, guard.taken) in common
                 or place in self.seen
-                or (place in self.outside and setting.how not in _WORDS)
+                or (place in self.outside and setting.how not in WORDS)
             ):
                 continue
-            if own in guard.names and (resets(setting) or len(guard.names) == 1):
+            if own in guard.names and (resets(setting) or len(guard.names) == 1 or asks_for_item(guard, own)):
                 continue
             if is_there(setting, guard):
                 continue

@@ -14,6 +14,27 @@ from hangdoc.diagnosis.source.syntax import dotted, innermost_loop, last_name, n
 from hangdoc.model.message import Condition
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+WORDS = {"filled": "is filled", "counted": "is counted", "ordered": "is put in another order"}
+
+
+def in_words(setting: Setting, guard: Guard) -> str:
+    """'is filled under'; 'depending on' where it is done in the other arm, or past an `if` that returns."""
+    if setting.how == "returned":
+        return "is decided by"
+    added = not isinstance(setting.node, ast.AugAssign) or isinstance(setting.node.op, ast.Add)
+    what = WORDS.get(setting.how, "is set") if added else "is changed"
+    return f"{what} under" if guard.taken else f"{what} depending on"
+
+
+def asks_for_item(guard: Guard, own: str) -> bool:
+    """True if it asks whether the container has an item, as where each is put in once: `if key not in self.cache:`."""
+    return guard.condition.endswith((f" not in {own}:", f" in {own}:"))
+
+
+def is_agreed(setting: Setting) -> bool:
+    """True if all that is handed on was given to a collective before: `dist.all_reduce(flag) ⏎ return flag.item()`."""
+    asked = names_in(setting.value) if setting.value is not None else ()
+    return _agreed_before(setting.at, tuple(name for name in asked if name != "bool"), setting.line)
 
 
 def is_there(setting: Setting, guard: Guard) -> bool:
@@ -23,14 +44,15 @@ def is_there(setting: Setting, guard: Guard) -> bool:
 
 
 def by_its_call(sources: Sources, setting: Setting) -> Setting | None:
-    """A constant that a method sets under no condition, as set by the only call of that method; None where it is
-    another setting, or there are other calls.
+    """A constant that a method sets under no condition, or what it fills, as set by the only call of that method; None
+    where it is another setting, or there are other calls.
 
     Example: `def forget(self): ⏎ self.shape = None`, and `if stale: ⏎ channel.forget()` → that call.
     """
     function = setting.at.function
     name = getattr(function, "name", "")
-    if not isinstance(setting.value, ast.Constant) or setting.how != "set" or not name or name.startswith("__"):
+    is_flag = isinstance(setting.value, ast.Constant) and setting.how == "set"
+    if not (is_flag or setting.how in WORDS) or not name or name.startswith("__"):
         return None
     calls = [each for each in sources.user_calls(name) if each.function is not function]
     if len(calls) != 1 or len(sources.user_definitions(name)) != 1:
@@ -52,13 +74,17 @@ def tells_the_place(name: str) -> bool:
 
 def agreed_on(at: Place, guard: Guard) -> bool:
     """True if all that it tests was given to a collective before: `dist.all_reduce(flag) ⏎ if flag.item():`."""
+    return _agreed_before(at, guard.names, guard.line)
+
+
+def _agreed_before(at: Place, asked: tuple[str, ...], line: int) -> bool:
     given = {
         dotted(each)
         for node in ast.walk(at.function)
-        if isinstance(node, ast.Call) and node.lineno < guard.line and last_name(node.func) in names("agrees")
+        if isinstance(node, ast.Call) and node.lineno < line and last_name(node.func) in names("agrees")
         for each in node.args[:1]
     }
-    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in guard.names]
+    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in asked]
     return bool(tested) and all(name in given for name in tested)
 
 

@@ -47,7 +47,7 @@ def stack(*library: tuple[str, str]) -> Stack:
         ([("torch/distributed/tensor/_api.py", "DTensor.full_tensor"),
           ("torch/distributed/tensor/_redistribute.py", "redistribute_local_tensor"),
           ("torch/distributed/_functional_collectives.py", "all_gather_tensor")],
-         "DTensor.full_tensor() gathers the shards", True),
+         "DTensor.full_tensor() brings the shards together", True),
         ([("transformers/trainer.py", "Trainer.evaluate"), ("transformers/trainer.py", "Trainer.evaluation_loop"),
           ("accelerate/accelerator.py", "Accelerator.gather_for_metrics"), (C10D, "all_gather")],
          "Trainer.evaluate() gathers losses and predictions", True),
