@@ -29,11 +29,10 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
     branch = found.branch if found is not None else None
     if found is None or branch is None:
         return found
-    processes = {rank: snapshot.process for rank, snapshot in case.ranks.items()}
-    at = moment(case.sources, branch.file, branch.line, processes, culprits)
+    at = moment(case.sources, case.table.outcomes, branch.file, branch.line, case.ranks, culprits)
     if at is None:
         return found
-    every = len(processes) >= (case.job.world_size or 0)
+    every = len(case.ranks) >= (case.job.world_size or 0)
     return replace(found, branch=replace(branch, moment=replace(at, alone=at.alone and every)))
 
 

@@ -13,13 +13,14 @@ from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks, held_up_in_groups, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.execution.parting import Executions
+from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.calls_between import remote_function, task_function
 from hangdoc.diagnosis.source.device_calls import call_behind
 from hangdoc.diagnosis.source.polls import calls_in_its_loop
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
@@ -345,17 +346,16 @@ class Case:
         return Executions.of(self.job, self.ranks)
 
     @cached_property
-    def ran(self) -> Ran:
-        """Which lines have run on which ranks; nothing of one that is at a line which, by its counters, never ran."""
-        codes = {rank: each.process.code for rank, each in self.ranks.items() if each.process is not None}
-        found = Ran(self.sources, {rank: code for rank, code in codes.items() if code})
-        wrong = {
-            rank
-            for rank in codes
-            if (activity := self.activities.get(rank)) is not None
-            and any(found.for_sure(rank, f.file, f.line) is False for f in user_stack(activity.stack))
-        }
-        return Ran(self.sources, {rank: code for rank, code in codes.items() if code and rank not in wrong})
+    def program(self) -> Program:
+        """What the code can do."""
+        return Program.of(self.job)
+
+    @cached_property
+    def table(self) -> Table:
+        """What has run and how the tests came out, by rank."""
+        processes = {rank: each.process for rank, each in self.ranks.items() if each.process is not None}
+        stacks = {rank: activity.stack for rank, activity in self.activities.items()}
+        return Table(self.sources, self.program, processes, stacks)
 
     @cached_property
     def values(self) -> Values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Outcomes, Place, who_counts
+from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Place, who_counts
 from hangdoc.diagnosis.execution.tested import expression_at
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.branches import WORDS
@@ -31,15 +31,17 @@ def ran_evidence(
     """The lines under the conditions of the divergence that one side alone has run."""
     branch = found.branch if found is not None else None
     sides = (blame.culprits, others_of(case, blame))
-    if branch is None or not case.ran or not all(sides):
+    if branch is None or not case.table or not all(sides):
         return ()
     told = {(branch.file, branch.line), *((each.file, each.line) for each in branch.answers)}
     lines = []
     for each in ran_alone(case, sides):
         if (each.file, each.guard.line) in told:
-            mine, theirs = case.ran.known(sides[each.side]), case.ran.known(sides[1 - each.side])
+            mine, theirs = case.table.known(sides[each.side]), case.table.known(sides[1 - each.side])
             by = who_counts((p for r in (*mine, *theirs) if (p := case.ranks[r].process) is not None), each.file)
-            ranks: Message = [" has run on ", Ranks(mine), " and never on ", Ranks(theirs), ", ", by]
+            never = case.table.split(theirs, each.file, each.line).never == theirs
+            when = " and never on " if never else " and, since the first rounds, never on "
+            ranks: Message = [" has run on ", Ranks(mine), when, Ranks(theirs), ", ", by]
             said = writer.write([At(each.file, each.line), ranks])
             lines.append(Evidence("process", mine, said))
     return tuple(lines[:_MOST_LINES])
@@ -54,8 +56,9 @@ def recorded_evidence(
     mine, theirs = blame.culprits, others_of(case, blame)
     if branch is None or branch.kind == "loop" or not mine or not theirs:
         return ()
-    # Who has recorded nothing proves nothing here: its counters need not be read.
-    outcomes = Outcomes({r: p for r, each in case.ranks.items() if (p := each.process) is not None and p.branches})
+    outcomes = case.table.outcomes
+    if not outcomes.recorded().keys() >= {*mine, *theirs}:
+        return ()
     lines = []
     for place in outcomes.on_line((*mine, *theirs), branch.file, branch.line):
         known = {rank: outcome for rank in (*mine, *theirs) if (outcome := outcomes.of(rank, place)) is not None}

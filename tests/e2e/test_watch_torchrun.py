@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import MARK, Watch, end_all, survivors
+from own_launcher import by_hand
 from terminal import DEADLINE, HANGDOC, Terminal, child_of, environment, kill, wait_until
 
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 JOB = """
 import os, pathlib, sys, time
@@ -39,14 +39,14 @@ def job(tmp_path: Path, at_twenty: str = "pass", at_first: str = "") -> list[str
     return [*TORCHRUN, str(script)]
 
 
-def by_hand(tmp_path: Path, at_twenty: str) -> list[str]:
+def without_agent(tmp_path: Path, at_twenty: str) -> list[str]:
     """The same job without an agent, of which the test says nothing."""
-    return [sys.executable, str(BY_HAND), f"2:{job(tmp_path, at_twenty)[-1]}"]
+    return by_hand(f"2:{job(tmp_path, at_twenty)[-1]}")
 
 
 @pytest.mark.slow
 def test_a_job_that_moves_again(watch: Watch, tmp_path: Path) -> None:
-    done = watch(by_hand(tmp_path, "time.sleep(7 * rank)"), stall_after=3)
+    done = watch(without_agent(tmp_path, "time.sleep(7 * rank)"), stall_after=3)
     assert done.status == 0, done.explain()
     assert done.stderr.count("hangdoc ◔ slow") == 1, done.explain()
     told = [line for line in done.stderr.splitlines() if "moves again after" in line]

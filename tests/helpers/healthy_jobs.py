@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conftest import unless_torch_aborts
+from own_launcher import by_hand
 
 from hangdoc import api
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis
 
 PROGRAMS = Path(__file__).parents[1] / "integration/programs"
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 
 
-def by_hand(program: str) -> list[str]:
-    """For a third of what torchrun costs, where it makes no difference to what is seen of the ranks."""
-    return [sys.executable, str(BY_HAND), f"2:{PROGRAMS / program}"]
+def two_of(program: str) -> list[str]:
+    """The command that starts two ranks of one of ``PROGRAMS``."""
+    return by_hand(f"2:{PROGRAMS / program}")
 
 
 def stalls(watch: Watch, command: list[str]) -> list[Diagnosis]:

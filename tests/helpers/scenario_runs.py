@@ -6,9 +6,10 @@ tests/accuracy/run.py, which runs them all.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from own_launcher import by_hand
 
 from hangdoc import scenarios
 
@@ -53,7 +54,6 @@ LAUNCHED = {
 
 ABORTED = 124
 TORCHRUN = "torchrun --standalone --nproc-per-node "
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 LONGEST = 150.0
 """Seconds for one run, within the deadline of a test."""
 BY_TORCHRUN = [found for found in ALL if found.launch.startswith(TORCHRUN)]
@@ -66,16 +66,16 @@ AS_LAUNCHED = {
 third of the time."""
 
 
-def by_hand(group: list[scenarios.Scenario]) -> list[str]:
+def launched_by_hand(group: list[scenarios.Scenario]) -> list[str]:
     jobs = [f"{scenario.launch.removeprefix(TORCHRUN)}:{scenario.path}" for scenario in group]
-    return [sys.executable, str(BY_HAND), *jobs]
+    return by_hand(*jobs)
 
 
 def run(watch: Watch, scenario: scenarios.Scenario, *, fixed: bool = False) -> Finished:
     environment = dict(scenario.environment) | ({"FIXED": "1"} if fixed else {"FIXED": ""})
     deadline = min(scenario.timeout, LONGEST)
     hand = scenario in BY_TORCHRUN and scenario.name not in AS_LAUNCHED
-    command = by_hand([scenario]) if hand else scenarios.command(scenario)
+    command = launched_by_hand([scenario]) if hand else scenarios.command(scenario)
     return watch(command, *scenario.watch, env=environment, deadline=deadline)
 
 

@@ -7,11 +7,11 @@ One program as a real job; the others are saved cases (tests/data/*/async_*) and
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conftest import unless_torch_aborts
+from own_launcher import by_hand
 
 from hangdoc import scenarios
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from conftest import Watch
 
 PROGRAM = Path(__file__).parents[1] / "accuracy" / "programs" / "async_crossed.py"
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, str(BY_HAND), f"3:{shutil.copy(PROGRAM, folder)}"]
+    return by_hand(f"3:{shutil.copy(PROGRAM, folder)}")
 
 
 def test_the_skipped_call_is_named_and_not_the_harmless_order(watch: Watch, tmp_path: Path) -> None:

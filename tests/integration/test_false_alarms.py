@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from healthy_jobs import by_hand, ends_by_itself
+from healthy_jobs import ends_by_itself, two_of
 
 if TYPE_CHECKING:
     from conftest import Watch
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [(by_hand("saves.py"), ((0,), "HD501")), (by_hand("serves.py"), ((0,), ""))],
+    [(two_of("saves.py"), ((0,), "HD501")), (two_of("serves.py"), ((0,), ""))],
     ids=["saves", "serves"],
 )
 def test_a_slow_but_healthy_job_ends_by_itself(

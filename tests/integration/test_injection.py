@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+from own_launcher import by_hand
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.host import capture_job
@@ -36,7 +37,6 @@ from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
 PROGRAMS = Path(__file__).parent / "programs"
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 pytestmark = [
     pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed"),
 ]
@@ -57,7 +57,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Four ranks that wait in four ways (programs/held.py), frozen."""
     folder = tmp_path_factory.mktemp("held")
     mark = f"injection-{os.getpid()}-{time.monotonic_ns()}"
-    command = [sys.executable, str(BY_HAND), f"4:{PROGRAMS / 'held.py'}", "--", str(folder / "go"), str(folder)]
+    command = by_hand(f"4:{PROGRAMS / 'held.py'}", "--", str(folder / "go"), str(folder))
     with (folder / "output").open("wb") as output:
         launcher = subprocess.Popen(
             command,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from own_launcher import by_hand
 
 if TYPE_CHECKING:
     from conftest import Watch
 
 PROGRAM = Path(__file__).parent / "programs" / "diverged_early.py"
-COMMAND = [sys.executable, str(Path(__file__).parents[1] / "by_hand.py"), f"2:{PROGRAM}"]
+COMMAND = by_hand(f"2:{PROGRAM}")
 
 
 @pytest.mark.parametrize("fixed", ["", "1"])

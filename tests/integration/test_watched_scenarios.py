@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import unless_torch_aborts
-from scenario_runs import ALL, BY_TORCHRUN, LONGEST, SHAPES, as_corrected, as_expected, by_hand, run, texts
+from scenario_runs import ALL, BY_TORCHRUN, LONGEST, SHAPES, as_corrected, as_expected, launched_by_hand, run, texts
 
 from hangdoc import api, scenarios
 from hangdoc.model.document import diagnosis_document
@@ -70,6 +70,6 @@ def test_the_verdict_is_the_expected_one(scenario: scenarios.Scenario, watch: Wa
 @pytest.mark.parametrize("number", range(GROUPS))
 def test_corrected_variants_end_healthy_one_after_the_other(number: int, watch: Watch) -> None:
     group = CORRECTED[number::GROUPS]
-    finished = unless_torch_aborts(lambda: watch(by_hand(group), env={"FIXED": "1"}, deadline=LONGEST))
+    finished = unless_torch_aborts(lambda: watch(launched_by_hand(group), env={"FIXED": "1"}, deadline=LONGEST))
     as_corrected(finished)
     assert all(f"\n{scenario.name} 0" in f"\n{finished.stdout}" for scenario in group), finished.explain()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from own_launcher import by_hand
 
 from hangdoc import api, scenarios
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 PROGRAMS = Path(__file__).parent / "programs"
 THEIRS = Path(__file__).parents[1] / "accuracy" / "programs"
-BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 
 
 def line_of(program: str, text: str) -> int:
@@ -39,7 +39,7 @@ def test_a_rank_that_stands_before_its_first_store_is_found_among_its_siblings(
 
 def test_a_job_that_follows_another_is_not_mixed_with_it(watch: Watch) -> None:
     program = PROGRAMS / "shares.py"
-    finished = watch([sys.executable, str(BY_HAND), f"3:{program}", f"2:{program}"])
+    finished = watch(by_hand(f"3:{program}", f"2:{program}"))
     assert finished.status != 0
     assert finished.document is not None, finished.explain()
     assert finished.document["outcome"] == "crashed"
@@ -53,7 +53,7 @@ def test_a_lock_that_is_wanted_behind_a_unix_socket_has_a_holder(program: str, r
     scenario = scenarios.read(THEIRS / program)
     assert scenario is not None
     script = str(scenario.path)
-    finished = watch([sys.executable, str(BY_HAND), f"{ranks}:{script}"] if ranks else [sys.executable, script])
+    finished = watch(by_hand(f"{ranks}:{script}") if ranks else [sys.executable, script])
     assert finished.document is not None, finished.explain()
     wrong = [row.what for row in scenarios.compare(scenario, finished.document) if not row.agrees]
     assert not wrong, finished.explain()
@@ -61,7 +61,7 @@ def test_a_lock_that_is_wanted_behind_a_unix_socket_has_a_holder(program: str, r
 
 
 def test_the_store_is_asked_which_of_the_keys_is_missing(watch: Watch) -> None:
-    finished = watch([sys.executable, str(BY_HAND), f"3:{PROGRAMS / 'own_keys.py'}"], "--give-up-after", "8")
+    finished = watch(by_hand(f"3:{PROGRAMS / 'own_keys.py'}"), "--give-up-after", "8")
     assert finished.document is not None, finished.explain()
     assert finished.document["cause"]["code"] == "HD305", finished.explain()
     assert finished.document["culprits"] == [1], finished.explain()
@@ -73,7 +73,7 @@ def test_the_store_is_asked_which_of_the_keys_is_missing(watch: Watch) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="CPython 3.11 is the first that counts")
 def test_what_has_run_once_is_known_from_the_first_call_on(watch: Watch) -> None:
-    finished = watch([sys.executable, str(BY_HAND), f"2:{PROGRAMS / 'ran_once.py'}"])
+    finished = watch(by_hand(f"2:{PROGRAMS / 'ran_once.py'}"))
     assert finished.document is not None, finished.explain()
     (saved,) = finished.run_dir.glob("stall-*.hangdoc")
     code = {rank.rank: rank.process.code for rank in api.load(saved).ranks if rank.process is not None}

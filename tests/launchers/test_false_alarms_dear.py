@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from healthy_jobs import by_hand, ends_by_itself, stalls, told
+from healthy_jobs import ends_by_itself, stalls, told, two_of
 
 if TYPE_CHECKING:
     from conftest import Watch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [(by_hand("joins.py"), ((0,), "HD501")), (by_hand("compiles.py"), ((), ""))],
+    [(two_of("joins.py"), ((0,), "HD501")), (two_of("compiles.py"), ((), ""))],
     ids=["joins", "compiles"],
 )
 def test_a_slow_but_healthy_job_ends_by_itself(
@@ -24,7 +24,7 @@ def test_a_slow_but_healthy_job_ends_by_itself(
 
 
 def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
-    found = stalls(watch, by_hand("awkward.py"))
+    found = stalls(watch, two_of("awkward.py"))
     expected = [
         ((1,), {"HD503"}),  # its DataLoader's first batch
         ((), {""}),  # gradients are accumulated: every rank computes
@@ -39,6 +39,6 @@ def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_a_debugger_attached_on_purpose_is_named(watch: Watch) -> None:
     # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody.
-    found = {told(diagnosis) for diagnosis in stalls(watch, by_hand("debugged.py"))}
+    found = {told(diagnosis) for diagnosis in stalls(watch, two_of("debugged.py"))}
     assert ((1,), "HD403") in found
     assert found <= {((1,), "HD403"), ((), "")}

@@ -20,8 +20,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.shared_values import tests_of
+from hangdoc.diagnosis.source.syntax import innermost_loop
 from hangdoc.diagnosis.state.process import blocking_thread, descendants, helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
 from hangdoc.model.process import Frame, OpenFile, Process, Thread
@@ -91,9 +91,8 @@ def _giver(case: Case, roots: tuple[int, ...], few: tuple[int, ...], where: Fram
     Example: ranks 2 and 3 wait for the condition of a page in shared memory, rank 1 has been woken, and rank 0, which
     writes the page, calls `changed.notify()` once → rank 0.
     """
-    came = {rank: case.ran.has(rank, where.file, where.line) for rank in few}
-    givers = tuple(rank for rank, has in came.items() if has is False)
-    if len(givers) != 1 or None in came.values() or len(few) < 2:
+    _, givers, unknown = case.table.split(few, where.file, where.line)
+    if len(givers) != 1 or unknown or len(few) < 2:
         return None
     sure = f"{ranks_text(givers)} alone has never waited there, and others that have went on"
     return Blame(AloneElsewhere(roots, gives=True), givers, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
@@ -118,7 +117,7 @@ def _looks_again(case: Case, rank: int, thread: Thread) -> bool:
     """True if the sleep is in a loop that something it asks ends, or in a function that such a loop calls."""
     for frame in user_stack(case.activities[rank].stack)[:2]:
         tree = case.sources.function(frame.file, frame.line)
-        loop = polling_loop(tree, frame.line) if tree is not None else None
+        loop = innermost_loop(tree, frame.line)
         if loop is not None:
             return bool(tests_of(loop)) and (thread.wakes_in or 0.0) < _LONGEST_PAUSE
     return False

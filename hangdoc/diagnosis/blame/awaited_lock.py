@@ -54,8 +54,8 @@ def awaited_lock(case: Case) -> Blame[AwaitedLock] | None:
         return None
     ways = ways_round_letting_go(taken_at, case.sources)
     for line, guard in ways:
-        mine = tuple(rank for rank in others if case.ran.has(rank, taken_at.file, line))
-        if mine and not any(case.ran.has(rank, taken_at.file, line) for rank in waiting):
+        mine = case.table.split(others, taken_at.file, line).ran
+        if mine and not case.table.split(waiting, taken_at.file, line).ran:
             sure = f"{ranks_text(mine)} alone ran the line that goes round letting it go"
             found = _found(waiting, taken_at, let_go, (line, guard), ran=True)
             return Blame(found, mine, proved=True, confidence=Confidence.LIKELY, sure=sure)

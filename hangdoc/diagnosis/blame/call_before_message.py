@@ -11,7 +11,7 @@ from hangdoc.diagnosis.condition.message_after_call import message_after_call
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, split_at_loop
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -56,8 +56,8 @@ def _conditions(case: Case, waiter: int, peer: int) -> tuple[Condition, ...] | N
     for at, frame in enumerate(way.theirs[way.common :]):
         tree = case.sources.function(frame.file, frame.line)
         around = guards(tree, frame.line) if tree is not None else []
-        loops = [i for i, guard in enumerate(around) if guard.kind == "loop"]
-        inner = around[loops[-1] + 1 :] if loops and not at else around
+        inside = split_at_loop(around)[1]
+        inner = inside[1:] if inside and not at else around
         if any(is_rank_name(name) for guard in inner for name in guard.names):
             return None
         found += [Condition(g.condition, frame.file, g.line) for g in inner if g.kind in CONDITIONS]

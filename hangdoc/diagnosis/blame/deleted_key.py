@@ -64,7 +64,7 @@ def _runs(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int = _DEEPEST
 
     Example: `if self.rank == self.cleaner: ⏎ store.delete_key(key)`, with self.rank = 1 and self.cleaner = 1 → True.
     """
-    ran = {rank: case.ran.has(rank, at.file, at.line) for rank in ranks}
+    ran = {rank: case.table.ran(rank, at.file, at.line) for rank in ranks}
     unknown = tuple(rank for rank, has in ran.items() if has is None)
     if not unknown:
         return ran
@@ -96,7 +96,7 @@ def _runs_its_call(case: Case, ranks: tuple[int, ...], at: Frame, deepest: int) 
 def _has_got(case: Case, rank: int, waiting: int) -> bool:
     """True if the rank has been at the line of the wait, and is ahead of who is still there."""
     at = next(iter(user_stack(case.activities[waiting].stack)), None)
-    if at is None or case.ran.has(rank, at.file, at.line) is False:
+    if at is None or case.table.ran(rank, at.file, at.line) is False:
         return False
     return has_passed(case, rank, (waiting,))
 

@@ -39,5 +39,4 @@ def _started_alone(case: Case, rank: int, died: Traceback) -> bool:
         for word in (*each.call.args, *(keyword.value for keyword in each.call.keywords))
         if began and isinstance(word, ast.Name | ast.Attribute) and last_name(word) == began
     ]
-    ran = [{r for r in case.seen if case.ran.has(r, at.file, at.line)} for at in lines]
-    return bool(ran) and set().union(*ran) == {rank}
+    return {r for at in lines for r in case.table.split(case.seen, at.file, at.line).ran} == {rank}

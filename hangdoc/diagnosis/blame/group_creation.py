@@ -19,7 +19,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, guards, loops_around
 from hangdoc.diagnosis.source.queries import calls_of, group_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, last_name
 from hangdoc.model.journal import Journal
@@ -200,11 +200,11 @@ def _fewest_changed(case: Case, left_out: Alignment) -> list[Alignment]:
     """
     gap, history = left_out.gaps[0], left_out.history
     frame = gap.token.frame
-    ran = {rank: case.ran.for_sure(rank, frame.file, frame.line) for rank in history.members} if frame else {}
-    if gap.kind != "insert" or any(ran.get(rank) is not False for rank in gap.ranks):
+    by_line = case.table.split(history.members, frame.file, frame.line) if frame is not None else None
+    if gap.kind != "insert" or by_line is None or not set(gap.ranks) <= set(by_line.never):
         return [left_out]  # the line may make several groups
-    without = tuple(rank for rank in history.members if ran[rank] is False)
-    having = tuple(rank for rank in history.members if ran[rank] or rank == gap.token.rank)
+    without = by_line.never
+    having = tuple(rank for rank in history.members if rank in by_line.ran or rank == gap.token.rank)
     missing = replace(gap, ranks=without)
     extra = Gap("delete", having, gap.token, gap.token, gap.mine)
     fewest = min(len(without), len(having))
@@ -301,7 +301,7 @@ def _only_other_call(case: Case, stack: Stack) -> Stack:
         around = guards(tree, frame.line)
         lines = [place[1]] if (frame.file, plain(frame.function)) == (place[0], function) else []
         lines = lines or calls_of(enclosing_function(tree, frame.line), function)
-        loop = next((guard for guard in reversed(around) if guard.kind == "loop"), None)
+        loop = next(reversed(loops_around(tree, frame.line)), None)
         if loop is not None and not (len(inner) > len(below_user(stack)) and _is_in_every_round(around, loop, lines)):
             break  # an earlier round may have made it in this line
         if (frame.file, plain(frame.function)) == (place[0], function):

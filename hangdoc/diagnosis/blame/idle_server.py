@@ -15,7 +15,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of, would_end
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, holds, walk
+from hangdoc.diagnosis.source.syntax import dotted, innermost_loop, walk
 from hangdoc.diagnosis.state.process import at_rest, is_moving, thread_files
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Process, Stack, Thread
@@ -115,9 +115,8 @@ def _looks_again(process: Process, thread: Thread, queue: str, sources: Sources)
         return ""
     for frame in user_stack(thread.frames):
         tree = sources.function(frame.file, frame.line)
-        loops = [n for n in walk(tree) if isinstance(n, LOOPS) and holds(n, frame.line)] if tree is not None else []
-        if loops:
-            inner = max(loops, key=lambda loop: loop.lineno)
+        inner = innermost_loop(tree, frame.line)
+        if inner is not None:
             return wait.text if _fills(inner, queue) else ""
     return ""
 

@@ -41,12 +41,11 @@ def kept_lock(case: Case) -> Blame[KeptLock] | None:
     (taken_at,) = lines.values()
     ways = ways_round_letting_go(taken_at, case.sources)
     for line, guard in ways:
-        ran = {rank: case.ran.has(rank, taken_at.file, line) for rank in sorted(case.seen)}
-        mine = tuple(rank for rank, has in ran.items() if has)
-        if not mine or len(mine) == len(ran):
+        mine, never, unknown = case.table.split(sorted(case.seen), taken_at.file, line)
+        if not mine or not (never or unknown):
             continue
         found = _left_by(trying, taken_at, line, guard)
-        how = Confidence.POSSIBLE if None in ran.values() else Confidence.LIKELY
+        how = Confidence.POSSIBLE if unknown else Confidence.LIKELY
         sure = f"{ranks_text(mine)} alone ran the line that goes round letting it go"
         proved = nobody_acts(case, trying) and not any(has_children(case, rank) for rank in sorted(case.seen))
         return Blame(found, mine, proved=proved, confidence=how, sure=sure)

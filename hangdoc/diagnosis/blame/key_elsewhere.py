@@ -26,7 +26,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
 from hangdoc.diagnosis.source.queries import calls_of, store_sets
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, text_of, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
@@ -201,7 +201,7 @@ def _in_other_loop(case: Case, rank: int) -> bool:
         if (frame.file, frame.line) == (where.file, where.line):
             continue  # the comprehension around the wait, which has a frame of its own before Python 3.12
         tree = case.sources.function(frame.file, frame.line)
-        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+        if tree is None or loops_around(tree, frame.line):
             return True
     return False
 
@@ -219,10 +219,10 @@ def _makers(case: Case) -> dict[str, list[Frame]]:
 def _ran_by_few(case: Case, lines: list[Frame], ranks: tuple[int, ...]) -> tuple[int, ...]:
     """The ranks that have run one of the lines, where they are fewer than those that have not; () where that is not
     known."""
-    known = {rank: [case.ran.has(rank, at.file, at.line) for at in lines] for rank in ranks}
-    mine = tuple(rank for rank, ran in known.items() if True in ran)
-    unknown = any(None in ran for rank, ran in known.items() if rank not in mine)
-    return mine if not unknown and 2 * len(mine) < len(ranks) else ()
+    every = [case.table.split(ranks, at.file, at.line) for at in lines]
+    mine = tuple(rank for rank in ranks if any(rank in each.ran for each in every))
+    unknown = {rank for each in every for rank in each.unknown}
+    return mine if unknown <= set(mine) and 2 * len(mine) < len(ranks) else ()
 
 
 def _within_process(case: Case, ranks: tuple[int, ...]) -> tuple[int, ...]:

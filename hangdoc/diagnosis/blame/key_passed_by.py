@@ -38,15 +38,15 @@ def key_passed_by(case: Case) -> Blame[KeyPassedBy] | None:
     """The blame of those ranks; None where the source has several such lines or none, or where the interpreters'
     counters do not tell who has run it."""
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    if not waiting or case.hidden or not case.ran or free_ranks(case.activities):
+    if not waiting or case.hidden or not case.table or free_ranks(case.activities):
         return None  # who is free may end the wait of those that set keys, and these come there again
     lines = {(at.file, at.line): (at, test) for at, test in _skippable(case.sources)}
     if len(lines) != 1:
         return None
     ((at, test),) = lines.values()
-    setting = tuple(rank for rank in sorted(case.seen) if case.ran.has(rank, at.file, at.line))
+    setting = case.table.split(sorted(case.seen), at.file, at.line).ran
     free = any(not is_past_setting(case.activities[rank], case.sources) for rank in setting)
-    if not setting or free or any(case.ran.has(rank, at.file, at.line) is not False for rank in waiting):
+    if not setting or free or case.table.split(waiting, at.file, at.line).never != waiting:
         return None
     sure = f"{ranks_text(setting)} alone {'has' if len(setting) == 1 else 'have'} ever come to the line that sets one"
     return Blame(KeyPassedBy(waiting, at, test), setting, proved=True, confidence=Confidence.LIKELY, sure=sure)

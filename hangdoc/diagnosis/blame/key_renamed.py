@@ -35,19 +35,18 @@ class KeyRenamed(Explanation):
 def key_renamed(case: Case) -> Blame[KeyRenamed] | None:
     """The blame of the few ranks whose key has another name, by the interpreters' counters."""
     waiting = tuple(rank for rank, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    set_at = own_setting(case.sources) if waiting and case.ran and not case.hidden else None
+    set_at = own_setting(case.sources) if waiting and case.table and not case.hidden else None
     ranks = sorted(case.activities)
     if set_at is None or deletes_keys(case.sources) or free_ranks(case.activities):
         return None
-    if not all(case.ran.for_sure(rank, set_at.file, set_at.line) for rank in ranks):
+    if len(case.table.split(ranks, set_at.file, set_at.line).ran) < len(ranks):
         return None
     for line, guard in renamed_before(case.sources, set_at):
-        went = {rank: case.ran.for_sure(rank, set_at.file, line) for rank in ranks}
-        sides = [tuple(rank for rank in ranks if went[rank] is way) for way in (True, False)]
-        few = min(sides, key=len)
-        if not few or 2 * len(few) >= len(ranks) or sum(map(len, sides)) < len(ranks) or set(waiting) <= set(few):
+        went, never, unknown = case.table.split(ranks, set_at.file, line)
+        few = min(went, never, key=len)
+        if not few or 2 * len(few) >= len(ranks) or unknown or set(waiting) <= set(few):
             continue
-        found = KeyRenamed(waiting, set_at, Condition(guard.condition, set_at.file, guard.line), few == sides[0])
+        found = KeyRenamed(waiting, set_at, Condition(guard.condition, set_at.file, guard.line), few == went)
         how = "alone gave" if found.taken else "alone did not give"
         sure = f"all ranks have run the line that sets a key, and {ranks_text(few)} {how} it another name before"
         return Blame(found, few, proved=True, confidence=Confidence.LIKELY, sure=sure)

@@ -136,12 +136,12 @@ def _ran_alone_of_all(
     1, a group of their own, have come to that condition and gone the way of rank 3 → True for rank 2.
     """
     point = next((p for p in points if p.guard.kind in (*CONDITIONS, "try")), None)
-    outside = case.ran.known(sorted(case.seen - set(members)))
-    if point is None or point is not points[0] or len(outside) < _LEAST or not case.ran:
+    outside = case.table.known(sorted(case.seen - set(members)))
+    if point is None or point is not points[0] or len(outside) < _LEAST or not case.table:
         return False
     sides = ranks, tuple(sorted(case.seen - set(ranks)))
     alone = (each for each in ran_alone(case, sides) if each.side == 0)
-    tested = [rank for rank in outside if case.ran.has(rank, point.file, point.guard.line)]
+    tested = case.table.split(outside, point.file, point.guard.line).ran
     here = point.file, point.guard.line
     return len(tested) >= _LEAST and any((each.file, each.guard.line) == here for each in alone)
 

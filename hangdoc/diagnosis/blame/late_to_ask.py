@@ -25,7 +25,7 @@ def late_to_ask(case: Case, rank: int) -> tuple[Condition, ...]:
     if case.activities[rank].kind is not ActivityKind.IO or len(case.graph.on(rank)) != 1:
         return ()
     siblings = tuple(sorted(case.graph.stuck - {rank} - case.graph.on(rank)))
-    if len(case.ran.known(siblings)) != len(siblings) or not siblings or not _went_on_alone(case, rank, siblings):
+    if len(case.table.known(siblings)) != len(siblings) or not siblings or not _went_on_alone(case, rank, siblings):
         return ()
     return tuple(alone_on_its_way(case, rank, siblings))
 
@@ -33,8 +33,8 @@ def late_to_ask(case: Case, rank: int) -> tuple[Condition, ...]:
 def _went_on_alone(case: Case, rank: int, siblings: tuple[int, ...]) -> bool:
     """True if the siblings have all gone on in the functions in which the rank is: they have run a line after its own,
     or called a function that is called there, and the rank never has."""
-    lines = set(case.ran.ran_alone(siblings, (rank,)))
-    firsts = set(case.ran.called_alone(siblings, (rank,)))
+    lines = set(case.table.ran_alone(siblings, (rank,)))
+    firsts = set(case.table.called_alone(siblings, (rank,)))
     for frame in user_stack(case.activities[rank].stack):
         tree = case.sources.function(frame.file, frame.line)
         function = enclosing_function(tree, frame.line) if tree is not None else None

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, split_at_loop
 from hangdoc.diagnosis.source.locks import lets_go, tries_for_new_file
 from hangdoc.model.kinds import GONE, ActivityKind, Confidence
 from hangdoc.model.process import Frame, OpenFile, Stack
@@ -101,8 +101,8 @@ def _may_be_skipped(case: Case, rank: int, trying: int) -> bool:
     *way, last = tuple(reversed(user_stack(theirs)))[common:]
     known = {guard.place for guard in _around(case, tuple(reversed(user_stack(mine)))[common])}
     tried = _around(case, last)
-    loop = next((i for i in range(len(tried) - 1, -1, -1) if tried[i].kind == "loop"), 0)  # what it tries in is no way
-    found = [*(guard for frame in way for guard in _around(case, frame)), *tried[:loop]]
+    outside, inside = split_at_loop(tried)  # what it tries in is no way
+    found = [*(guard for frame in way for guard in _around(case, frame)), *(outside if inside else ())]
     return any(guard.kind in CONDITIONS and guard.place not in known and not _is_by_round(guard) for guard in found)
 
 

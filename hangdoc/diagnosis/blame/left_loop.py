@@ -12,7 +12,7 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, loops_around
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -41,7 +41,7 @@ def left_loop(case: Case, rank: int) -> LeftLoop | None:
     """
     for frame in user_stack(_last_issued(case, rank)):
         tree = case.sources.function(frame.file, frame.line)
-        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        loop = next(reversed(loops_around(tree, frame.line)), None)
         if loop is None:
             continue
         inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.how_sure import at_one_line, polls
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
+from hangdoc.diagnosis.source.polls import what_ends_polling
+from hangdoc.diagnosis.source.syntax import innermost_loop
 from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
@@ -37,10 +38,8 @@ def left_turn(case: Case) -> Blame[LeftTurn] | None:
     ending = what_ends_polling(case.sources, case.activities[waiting[0]].stack)
     if ending is None or ending.removes:
         return None
-    ran = {rank: case.ran.for_sure(rank, ending.at.file, ending.at.line) for rank in others}
-    done = tuple(rank for rank in others if ran[rank])
-    left = tuple(rank for rank in others if ran[rank] is False)
-    if not done or not left or len(done) + len(left) < len(others):
+    done, left, unknown = case.table.split(others, ending.at.file, ending.at.line)
+    if not done or not left or unknown:
         return None
     if any(_never_polled(case, rank, waiting[0]) for rank in done):
         return None  # one that lets the others go on has no turn, and who has another part need not either
@@ -52,5 +51,5 @@ def _never_polled(case: Case, rank: int, waiting: int) -> bool:
     """True if the rank has never come to the loop in which the other one polls."""
     where = case.activities[waiting].where
     tree = case.sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
-    return loop is not None and where is not None and case.ran.has(rank, where.file, loop.lineno) is False
+    loop = innermost_loop(tree, where.line) if tree is not None and where is not None else None
+    return loop is not None and where is not None and case.table.ran(rank, where.file, loop.lineno) is False

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.messages.faults import (
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
 from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
 from hangdoc.diagnosis.state.awaited_peers import is_with_several
@@ -338,7 +338,7 @@ def _one_may_be_left_out(case: Case, waiter: Activity) -> bool:
         return False  # it waits for what it issued before, with several
     for kind, call, given in issued:
         around = guards(here, call.lineno)
-        loop = next((g for g in reversed(around) if g.kind == "loop"), None)
+        loop = next(reversed(loops_around(here, call.lineno)), None)
         if message_way(kind) != waiter.kind and loop is not None and set(names_in(given)) & set(loop.counters):
             return any(g.line > loop.line and g.kind in ("if", "return") for g in around)
     return False

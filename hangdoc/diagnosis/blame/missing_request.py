@@ -99,7 +99,7 @@ def ended_task(case: Case) -> Blame[EndedTask] | None:
     tasks = {rank: [t for t in _threads(case, rank) if runs_remote_call(t)] for rank in sorted(case.seen)}
     places = {r: {(f.file, f.line) for t in found for f in user_stack(t.frames)[:1]} for r, found in tasks.items()}
     waiting = tuple(rank for rank, lines in places.items() if (at.file, at.line) in lines)
-    absent = tuple(r for r, found in tasks.items() if not found and case.ran.has(r, at.file, at.line))
+    absent = case.table.split((r for r, found in tasks.items() if not found), at.file, at.line).ran
     if not absent or len(absent) > len(waiting):
         return None
     called = plain(user_stack(chain.last.thread.frames)[-1].function)
@@ -131,7 +131,7 @@ def _ended_beside_futures(case: Case) -> Blame[EndedTask] | None:
         ways = [user_stack(t.frames) for t in _threads(case, rank) if main is None or t.tid != main.tid]
         tasks[rank] = {(way[0].file, way[0].line) for way in ways if way}
     waiting = tuple(rank for rank, lines in tasks.items() if lines == {(at.file, at.line)})
-    absent = tuple(r for r, lines in tasks.items() if not lines and case.ran.has(r, at.file, at.line))
+    absent = case.table.split((r for r, lines in tasks.items() if not lines), at.file, at.line).ran
     if any(lines and rank not in waiting for rank, lines in tasks.items()) or not 0 < len(absent) <= len(waiting):
         return None
     found = EndedTask(waiting, held[0], at, called)
@@ -181,7 +181,7 @@ def missing_request(
         return _all_asked(case, waiting, called, chain) if len(waiting) > 1 and not chain.asked else None
     if chain.asked:
         makers = _makers(case, chain.asked)
-        unseen = [r for r in absent if all(case.ran.has(r, at.file, at.line) is None for at in _lines(case, chain))]
+        unseen = [r for r in absent if all(case.table.ran(r, at.file, at.line) is None for at in _lines(case, chain))]
         absent = tuple(r for r in absent if r in makers or r in unseen)
         unknown = any(r in unseen for r in absent)
         if not absent or servers & makers.keys():
@@ -228,7 +228,7 @@ def _makers(case: Case, asked: tuple[str, ...]) -> dict[int, tuple[Frame, ...]]:
     """Rank → the lines at which it has called one of these functions on another rank."""
     made = requests(case.sources)
     places = [at for function in asked for at in made.get(function, ())]
-    ran = {rank: tuple(at for at in places if case.ran.has(rank, at.file, at.line)) for rank in case.seen}
+    ran = {rank: tuple(at for at in places if case.table.ran(rank, at.file, at.line)) for rank in case.seen}
     return {rank: lines for rank, lines in ran.items() if lines}
 
 
@@ -242,7 +242,7 @@ def _no_further_request(
         at
         for function in chain.asked
         for at in made[function]
-        if all(case.ran.has(rank, at.file, at.line) is False for rank in case.seen)
+        if all(case.table.ran(rank, at.file, at.line) is False for rank in case.seen)
     ]
     sure = f"only {ranks_text(absent)} called {chain.asked[0]}(); or {ranks_text(waiting)} asked once too often"
     found = NoFurtherRequest(waiting, chain, places, tuple(never))
@@ -313,7 +313,7 @@ def _comes_to(case: Case, rank: int, asked: int) -> bool | None:
     are in tests around it, by what is set there alone, and by the object whose method leads there; None where that
     cannot be told."""
     at = case.activities[asked].where
-    if at is not None and (came := case.ran.for_sure(rank, at.file, at.line)) is not None:
+    if at is not None and (came := case.table.ran(rank, at.file, at.line)) is not None:
         return came
     where = fork(case.activities[asked].stack, case.activities[rank].stack)
     frames = where.within_function

@@ -93,7 +93,7 @@ def _past_by_counters(
 ) -> dict[int, Condition]:
     """Rank → the condition by which it went past these lines, of those that alone have run something under it."""
     past: dict[int, Condition] = {}
-    alone = set(case.ran.ran_what_no_other_has(beside)).intersection(ranks) if places else set()
+    alone = set(case.table.ran_what_no_other_has(beside)).intersection(ranks) if places else set()
     for rank in sorted(alone) if len(alone) <= _MOST_ALONE else ():
         left = ran_alone(case, ((rank,), tuple(r for r in beside if r != rank)))
         mine = [each for each in left if each.side == 0 and _leads_past(case.sources, each, places)]

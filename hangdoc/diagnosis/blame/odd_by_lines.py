@@ -29,9 +29,9 @@ def odd_by_lines(case: Case, among: Iterable[int]) -> int | None:
     Of two ranks the suite has to leave a function or a round: else either may be the odd one.
     """
     everybody = tuple(sorted(case.seen))
-    if case.hidden or not 1 < len(everybody) <= _MOST_RANKS or len(case.ran.known(everybody)) < len(everybody):
+    if case.hidden or not 1 < len(everybody) <= _MOST_RANKS or len(case.table.known(everybody)) < len(everybody):
         return None
-    alone = case.ran.ran_what_no_other_has(everybody)
+    alone = case.table.ran_what_no_other_has(everybody)
     if len(alone) > _MOST_ALONE:
         return None
     left = {rank: found for rank in alone if (found := left_by_one(case, rank, everybody))}
@@ -46,9 +46,9 @@ def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
     Of the saved jobs, that was the one to blame in seven of ten: it is to be doubted.
     """
     everybody = tuple(sorted(case.seen))
-    if case.hidden or not 2 < len(everybody) <= _MOST_ALONE or len(case.ran.known(everybody)) < len(everybody):
+    if case.hidden or not 2 < len(everybody) <= _MOST_ALONE or len(case.table.known(everybody)) < len(everybody):
         return None
-    if case.ran.ran_what_no_other_has(everybody):
+    if case.table.ran_what_no_other_has(everybody):
         return None
     sides = {rank: ((rank,), tuple(other for other in everybody if other != rank)) for rank in everybody}
     odd = [rank for rank, side in sides.items() if any(each.side == 1 for each in ran_alone(case, side))]

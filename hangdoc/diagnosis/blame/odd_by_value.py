@@ -14,8 +14,7 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.polls import polling_loop
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, innermost_loop, walk
 from hangdoc.diagnosis.source.values import equals_rank, is_hidden
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
@@ -66,7 +65,7 @@ def _named_there(case: Case, where: Frame) -> list[str]:
     if tree is None:
         return []
     function = enclosing_function(tree, where.line)
-    loop = polling_loop(tree, where.line)
+    loop = innermost_loop(tree, where.line)
     asked: list[ast.AST] = [loop.test] if isinstance(loop, ast.While) else []
     asked = asked or [n for n in walk(function) if isinstance(n, ast.Call) and holds(n, where.line)]
     found: dict[str, None] = {}

@@ -15,9 +15,9 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.message_calls import peer_of
-from hangdoc.diagnosis.source.polls import object_of, polling_loop
+from hangdoc.diagnosis.source.polls import object_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.message import Condition
@@ -51,7 +51,7 @@ def _loop_of(sources: Sources, activity: Activity) -> Condition | None:
     and has no other way out."""
     for frame in user_stack(activity.stack) if activity.kind in _POLLING else ():
         tree = sources.function(frame.file, frame.line)
-        loop = polling_loop(tree, frame.line) if tree is not None else None
+        loop = innermost_loop(tree, frame.line)
         if tree is None or not isinstance(loop, ast.While):
             continue
         asked = [n for n in walk(loop.test) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_work")]

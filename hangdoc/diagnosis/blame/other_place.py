@@ -8,9 +8,9 @@ from hangdoc.diagnosis.blame.shared_by_processes import POLLING
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.polls import polling_loop
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.shared_values import places_tested, shares_memory
+from hangdoc.diagnosis.source.syntax import innermost_loop
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -70,10 +70,10 @@ def _tested(case: Case, rank: int) -> tuple[set[tuple[str, str]], Condition | No
     """(what, name of the place) of what the loop around the rank's line tests, and its condition."""
     frame = user_stack(case.activities[rank].stack)[0]
     tree = case.sources.function(frame.file, frame.line)
-    loop = polling_loop(tree, frame.line) if tree is not None else None
+    loop = innermost_loop(tree, frame.line)
     if loop is None or tree is None:
         return set(), None
-    around = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"]
+    around = loops_around(tree, frame.line)
     test = Condition(around[-1].condition, frame.file, around[-1].line) if around else None
     return places_tested(loop), test
 

@@ -58,7 +58,7 @@ def _in_own_part(case: Case, culprits: tuple[int, ...], inside: list[int]) -> li
         sides = (case.activities[rank].stack, case.activities[other].stack)
         for point in diverging_guards(case.sources, case.values, sides, (culprits, (other,))):
             own = in_same_function(case.sources, point, sides[1]) if point.guarded == 1 else []
-            left = [each for each in own if each.uneven and case.ran.has(rank, each.file, each.line) is not False]
+            left = [each for each in own if each.uneven and case.table.ran(rank, each.file, each.line) is not False]
             if left:
                 return left
     return []

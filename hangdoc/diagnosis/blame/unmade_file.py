@@ -90,7 +90,8 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
         return None
     if not all(_polls(case, rank) for rank in everybody):
         return _own_file(case, everybody, ending)
-    makers = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is not False)
+    never = case.table.split(everybody, ending.at.file, ending.at.line).never
+    makers = tuple(rank for rank in everybody if rank not in never)
     if 0 < len(makers) < len(everybody) and ways_past(case.sources, ending.at):
         explained = UnmadeFile(everybody, ending.at, ending.removes)
         sure = f"no rank but {ranks_text(makers).partition(' ')[2]} has ever come to that line"
@@ -111,9 +112,8 @@ def _own_file(case: Case, everybody: tuple[int, ...], ending: Ending) -> Blame[U
 
     Example: `while len(list(folder.glob("*.done"))) < world:`, and rank 3 alone has not run `mark.touch()` → rank 3.
     """
-    never = tuple(r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line) is False)
-    ran = [r for r in everybody if case.ran.for_sure(r, ending.at.file, ending.at.line)]
-    if not never or ending.removes or len(never) >= len(ran) or len(never) + len(ran) < len(everybody):
+    ran, never, unknown = case.table.split(everybody, ending.at.file, ending.at.line)
+    if not never or ending.removes or len(never) >= len(ran) or unknown:
         return None
     left = _went_past(case, never[0], ending) if len(never) == 1 else None
     by = Condition(left.guard.condition, left.file, left.guard.line) if left is not None else None

@@ -44,10 +44,9 @@ def unreported(case: Case) -> Blame[Unreported] | None:
             continue
         at, method = signal
         ranks = sorted(case.activities)
-        ran = [rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line)]
-        never = tuple(rank for rank in ranks if case.ran.for_sure(rank, at.file, at.line) is False)
+        ran, never, unknown = case.table.split(ranks, at.file, at.line)
         sure = f"all other ranks have run that line, and {ranks_text(never)} never"
-        if not 0 < len(never) < len(ran) or len(never) + len(ran) < len(ranks):
+        if not 0 < len(never) < len(ran) or unknown:
             never = _past_the_others(case, at)
             sure = f"all others wait behind that line, and {ranks_text(never)} went on without waiting"
         if not never or any(_works(case, rank) for rank in never):

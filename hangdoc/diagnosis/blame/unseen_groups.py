@@ -23,7 +23,7 @@ from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, group_shown,
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.wait_graph import Graph, graph_of
 from hangdoc.model.diagnosis import Activity, Wait
@@ -130,8 +130,7 @@ def _in_other_rounds(case: Case, mine: Token, theirs: Token) -> bool:
     for here, there in zip(reversed(user_stack(mine.stack)), reversed(user_stack(theirs.stack)), strict=False):
         if (here.file, here.function) != (there.file, there.function):
             return False
-        tree = case.sources.function(here.file, here.line)
-        loops = [guard for guard in guards(tree, here.line) if guard.kind == "loop"] if tree is not None else []
+        loops = loops_around(case.sources.function(here.file, here.line), here.line)
         for name in {name for loop in loops if loop.span[0] < there.line <= loop.span[1] for name in loop.rounds}:
             seen = case.values.of(here.file, here.function, name)
             if len({seen.get(token.rank) for token in (mine, theirs)} - {None}) > 1:

@@ -23,9 +23,9 @@ def left_usual_way(case: Case, alignment: Alignment, points: Sequence[BranchPoin
     gap, culprits = alignment.first, alignment.culprits
     others = tuple(sorted(case.seen - set(culprits)))
     frame = next(iter(user_stack(gap.theirs.stack)), None) if gap is not None and gap.theirs is not None else None
-    if not case.ran or not points or frame is None or gap is None or gap.kind != "insert" or not others:
+    if not case.table or not points or frame is None or gap is None or gap.kind != "insert" or not others:
         return None
-    if not all(case.ran.for_sure(rank, frame.file, frame.line) for rank in culprits):
+    if case.table.split(culprits, frame.file, frame.line).ran != culprits:
         return None
     alone = {(each.file, each.guard.line): each.side for each in ran_alone(case, (culprits, others))}
     if any(alone.get((point.file, point.guard.line)) == 1 for point in points):

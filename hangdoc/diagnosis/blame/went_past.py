@@ -31,10 +31,10 @@ from hangdoc.diagnosis.source.lets_on import (
     what_sets_keys,
 )
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import polling_loop, what_ends_polling
+from hangdoc.diagnosis.source.polls import what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
+from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, names_in, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.missing_threads import MissingThread, missing_threads
 from hangdoc.model.kinds import COMMUNICATING, Confidence
@@ -104,7 +104,7 @@ def _asks(case: Case, rank: int) -> bool:
     if waits_for_a_key(activity) or where is None:
         return where is not None
     tree = case.sources.function(where.file, where.line) if activity.kind in POLLING else None
-    loop = polling_loop(tree, where.line) if tree is not None else None
+    loop = innermost_loop(tree, where.line)
     return isinstance(loop, ast.While) and case.going_round(activity) is None
 
 
@@ -141,7 +141,7 @@ def _by_counters(
     case: Case, waiting: tuple[int, ...], lines: list[Frame], functions: set[str]
 ) -> Blame[WentPast] | None:
     everybody = tuple(sorted(case.activities))
-    alone = case.ran.ran_what_no_other_has(everybody)
+    alone = case.table.ran_what_no_other_has(everybody)
     past: dict[int, LeftBehind] = {}
     for rank in alone if len(alone) <= _MOST_ALONE else ():
         left = [each for each in ran_alone(case, ((rank,), tuple(r for r in everybody if r != rank))) if not each.side]
@@ -248,7 +248,7 @@ def _by_makers(
     Example: rank 2 polls for the file of epoch 3, rank 0 alone has run the line of publish() that makes those of the
     epochs before, and `if loss < self.best:` leads past it → rank 0.
     """
-    came = {rank: [case.ran.for_sure(rank, each.file, each.line) for each in lines] for rank in sorted(case.activities)}
+    came = {rank: [case.table.ran(rank, each.file, each.line) for each in lines] for rank in sorted(case.activities)}
     if any(each is None for answers in came.values() for each in answers):
         return None
     makers = tuple(rank for rank, answers in came.items() if any(answers))

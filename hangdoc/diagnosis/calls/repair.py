@@ -18,13 +18,13 @@ same on 1 with A and B: four repairs of one edit each.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TypeVar
+
+from hangdoc.diagnosis.components import components
 
 Channel = Hashable
-_H = TypeVar("_H", bound=Hashable)
 
 GAP = 2
 """An insertion, a deletion or a move: the unit, on one rank. That a move is one edit, and not two, is the edit distance
@@ -225,7 +225,8 @@ class Stage:
             for steps, each in waits.items()
         }
         found: dict[Edit, None] = {}
-        for steps in _knot(ahead):
+        knot = next(components(ahead))
+        for steps in (each for each in ahead if each in knot):
             ranks = tuple(alike[steps])
             for lacking, run in waits[steps].items():
                 found[Edit("delete", ranks, run)] = None
@@ -310,31 +311,3 @@ def _folded(stage: Stage) -> tuple[Stage, Mapping[int, tuple[int, ...]]]:
 
 def _shifted(step: Step, by: int) -> Step:
     return Step(step.channel, step.number + by, step.kind, step.lane)
-
-
-def _knot(ahead: Mapping[_H, Collection[_H]]) -> list[_H]:
-    """Nodes that lead to each other, and to no others, in the order of ``ahead``.
-
-    The node that a search against the arrows leaves last is one of them (Sharir 1981, as found in Kosaraju's notes).
-    """
-    behind: dict[_H, list[_H]] = {node: [] for node in ahead}
-    for node, others in ahead.items():
-        for other in others:
-            behind[other].append(node)
-    seen: set[_H] = set()
-    last = next(iter(ahead))
-    for start in ahead:
-        if start not in seen:
-            last = start  # all that lead here are left before it
-            seen |= _reached(start, behind, seen)
-    knot = _reached(last, ahead, set())
-    return [node for node in ahead if node in knot]
-
-
-def _reached(start: _H, arrows: Mapping[_H, Collection[_H]], seen: Collection[_H]) -> set[_H]:
-    found, todo = {start}, [start]
-    while todo:
-        news = {other for other in arrows[todo.pop()] if other not in found and other not in seen}
-        found |= news
-        todo += news
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
@@ -38,7 +39,7 @@ from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, split_at_loop
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
@@ -131,20 +132,18 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
-def _fix_sleep(ends_by_itself: bool, around: list[Guard]) -> str:
+def _fix_sleep(ends_by_itself: bool, around: Sequence[Guard]) -> str:
     if ends_by_itself:
         return "shorten that sleep, if it is not meant"
     has_deadline = bool(around) and pattern("asks_clock").search(around[0].condition)
     return "" if has_deadline else "bound the wait with a deadline and an error"
 
 
-def _loop_around(case: Case, activity: Activity) -> list[Guard]:
-    """The innermost loop around the line where it waits, and the guards between them; [] without one."""
+def _loop_around(case: Case, activity: Activity) -> Sequence[Guard]:
+    """The innermost loop around the line where it waits, and the guards between them; nothing without one."""
     where = activity.where
     tree = case.sources.function(where.file, where.line) if where is not None else None
-    around = guards(tree, where.line) if tree is not None and where is not None else []
-    at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), None)
-    return around[at:] if at is not None else []
+    return split_at_loop(guards(tree, where.line))[1] if tree is not None and where is not None else ()
 
 
 def _polls(case: Case, activity: Activity, does: str = "polls") -> Message:

@@ -49,7 +49,7 @@ def _order(case: Case, holders: tuple[int, ...]) -> Message:
     found: dict[tuple[str, int], Message] = {}
     for rank in holders if len(holders) <= _MOST_COMPARED else ():
         others = tuple(other for other in holders if other != rank)
-        for file, line in case.ran.ran_alone((rank,), others):
+        for file, line in case.table.ran_alone((rank,), others):
             tree = case.sources.function(file, line)
             around = [guard for guard in guards(tree, line) if guard.kind in CONDITIONS] if tree is not None else []
             if around:

@@ -27,8 +27,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
-from hangdoc.diagnosis.source.evaluate import test_at, truth
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.evaluate import test_at
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
 from hangdoc.diagnosis.source.loops import reads_in_pieces
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
@@ -109,8 +109,7 @@ def _went_alike(case: Case, points: Sequence[BranchPoint], rank: int) -> bool:
     """True if, by the values seen, the first condition went on that rank as it went on the culprit."""
     for point in points:
         test = test_at(case.sources.function(point.file, point.guard.line), point.guard.line)
-        values = {name: case.values.of(point.file, point.function, name).get(rank, "") for name in point.guard.names}
-        return test is not None and truth(test, values) == point.guard.taken
+        return case.values.truths(point.file, point.function, test, (rank,))[rank] == point.guard.taken
     return False
 
 
@@ -119,10 +118,10 @@ def _still_in_its_loop(case: Case, rank: int, others: tuple[int, ...]) -> Messag
     for a thread of another one, which may need the others' calls as well; '' where no other has been in its loop."""
     for frame in user_stack(case.activities[rank].stack):
         tree = case.sources.function(frame.file, frame.line)
-        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        loops = loops_around(tree, frame.line)
         if tree is not None and reads_in_pieces(tree, frame.line):
             continue  # one answer, in as many rounds as it has pieces
-        left = tuple(r for r in others if loops and case.ran.has(r, frame.file, frame.line))
+        left = case.table.split(others if loops else (), frame.file, frame.line).ran
         if left and not any(same_function(frame, f) for r in left for f in user_stack(case.activities[r].stack)):
             return [cited(loops[-1], frame.file), " goes on on ", Ranks((rank,)), " and has ended on ", Ranks(left)]
     return ""

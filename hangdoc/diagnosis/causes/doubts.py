@@ -124,9 +124,9 @@ def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -
     found = looked_up_below(case.sources, (gap.mine.stack, gap.theirs.stack), first)
     others, under = (gap.theirs, gap.mine) if first.guarded == 0 else (gap.mine, gap.theirs)
     for _, namesakes in namesakes_below(case.sources, under.stack, first):
-        if any(case.ran.has(others.rank, file, line) for file, line in namesakes):
+        if any(case.table.ran(others.rank, file, line) for file, line in namesakes):
             return True
-    return found is not None and case.ran.has(others.rank, found.caller.file, found.caller.line or 0) is not False
+    return found is not None and case.table.ran(others.rank, found.caller.file, found.caller.line or 0) is not False
 
 
 def _asks_its_items(case: Case, first: BranchPoint) -> bool:

@@ -178,6 +178,6 @@ def _by_counters(case: Case, rank: int, way: Sequence[Frame]) -> list[tuple[Fram
         for guard in reversed(guards(tree, frame.line) if tree is not None else []):
             if not decides(guard) or is_alike(guard):
                 continue
-            how = decided(case.sources, case.ran, frame.file, guard, under=(rank,), others=others)
+            how = decided(case.table, frame.file, guard, under=(rank,), others=others)
             found += [(frame, guard)] if how in (SEEN, FITS) else []
     return found

@@ -31,7 +31,16 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_o
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.locks import lets_go
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    LOOPS,
+    dotted,
+    enclosing_function,
+    holds,
+    innermost_loop,
+    last_name,
+    text_of,
+    walk,
+)
 from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message
@@ -85,7 +94,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
 
 
 def _has_run(case: Case, rank: int, at: Frame) -> bool:
-    return case.ran.has(rank, at.file, at.line) is True
+    return case.table.ran(rank, at.file, at.line) is True
 
 
 def _waiting(case: Case, rank: int) -> list[Stack]:
@@ -322,8 +331,7 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
     if tree is None:
         return None
     function = enclosing_function(tree, at.line)
-    loops = [node for node in walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
-    around = max(loops, key=lambda node: node.lineno, default=function)
+    around = innermost_loop(function, at.line) or function
     before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
     found: set[Condition] = set()
     for condition in _raises(sources, at.file, around, before, _DEEPEST, {function}):

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
@@ -140,8 +140,7 @@ def _items_of_group(case: Case, blame: Blame[Diverged], token: Token) -> Conditi
     mine = blame.found.gap.mine if blame.found.gap is not None else None
     apart = fork(mine.stack, token.stack, frames_of=user_stack).theirs if mine is not None else ()
     for frame in reversed(apart):
-        tree = case.sources.function(frame.file, frame.line)
-        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
         shared = {(f.file, f.function) for f in user_stack(mine.stack)} if mine is not None else set()
         if loops and (frame.file, frame.function) not in shared:
             return cited(loops[-1], frame.file)

@@ -46,7 +46,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, split_at_loop
 from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_let_go
 from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
@@ -131,8 +131,7 @@ def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) 
         where = next(iter(user_stack(case.activities[rank].stack)), None)
         tree = case.sources.function(where.file, where.line) if where is not None else None
         around = guards(tree, where.line) if tree is not None and where is not None else []
-        at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), len(around))
-        lines = {(where.file, guard.line) for guard in around[at:]} if where is not None else set()
+        lines = {(where.file, guard.line) for guard in split_at_loop(around)[1]} if where is not None else set()
         if (condition.file, condition.line) in lines:
             return True
     return False

@@ -23,7 +23,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, loops_around
 from hangdoc.diagnosis.source.stopped_by import Stop, requests_of, stops_of, stops_of_trainers
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.kinds import GONE
@@ -179,8 +179,7 @@ def _stopped_loop(case: Case, stack: Stack, before: Stack) -> tuple[Frame, Guard
     within = {(frame.file, plain(frame.function)) for frame in before}
     for frame in stack:
         tree = case.sources.function(frame.file, frame.line) if is_library(frame) else None
-        around = guards(tree, frame.line) if tree is not None else []
-        loop = next((guard for guard in reversed(around) if guard.kind == "loop"), None)
+        loop = next(reversed(loops_around(tree, frame.line)), None)
         stops = _guarded_stops(case, frame) if loop is not None else []
         if loop is not None and stops and (frame.file, plain(frame.function)) in within:
             return frame, loop, stops

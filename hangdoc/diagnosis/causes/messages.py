@@ -26,7 +26,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.stray import UnequalSizes
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
@@ -318,7 +318,7 @@ def _ended_at(case: Case, stack: Stack) -> Condition | None:
     on_the_way, left = ways_past(case, stack)
     for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
-        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        loop = next(reversed(loops_around(tree, frame.line)), None)
         if tree is not None and loop is not None:
             out = [Condition(text, frame.file, line) for line, text in ways_out(tree, loop.line)]
             only = left[0] if len(out) == len(left) == 1 else None

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, same_place, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.loops import item_loop, shared_item_loop
 from hangdoc.diagnosis.source.queries import group_given, leads_to
 from hangdoc.model.kinds import ActivityKind
@@ -260,8 +260,7 @@ def _goes_on(case: Case, mine: Token, theirs: Token) -> bool:
 
 
 def _is_in_loop(case: Case, frame: Frame) -> bool:
-    tree = case.sources.function(frame.file, frame.line)
-    return tree is not None and any(guard.kind == "loop" for guard in guards(tree, frame.line))
+    return bool(loops_around(case.sources.function(frame.file, frame.line), frame.line))
 
 
 def _uses(case: Case, rank: int, call: Token) -> bool:

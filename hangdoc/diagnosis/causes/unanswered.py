@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, innermost_loop, last_name, walk
 from hangdoc.diagnosis.state.serving import is_unaccepted
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
@@ -111,9 +111,8 @@ def _asks_again(case: Case, rank: int) -> Condition | None:
     tree = case.sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
-    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, where.line)]
-    inner = max(loops, key=lambda loop: loop.lineno) if loops else None
-    if inner is None or not isinstance(inner.test, ast.Compare):
+    inner = innermost_loop(tree, where.line)
+    if not isinstance(inner, ast.While) or not isinstance(inner.test, ast.Compare):
         return None
     calls = [n for n in walk(inner) if isinstance(n, ast.Call)]
     if any(holds(call, where.line) and last_name(call.func) in names("socket_call") for call in calls):
@@ -141,8 +140,8 @@ def _sent_under(case: Case, server: int, asker: int) -> list[Condition]:
     writes = [each.at for each in case.sources.user_calls(*names("writes_to_socket"), *_SENDS)]
     lines = [*writes, *(each.at for at in writes for each in case.sources.user_calls(at.function))]
     known = [at for at in lines if conditions_of_call(case.sources, at, ())]
-    mine = [at for at in known if case.ran.has(server, at.file, at.line)]
-    mine = [at for at in mine if not case.ran.has(asker, at.file, at.line)]
+    mine = [at for at in known if case.table.ran(server, at.file, at.line)]
+    mine = [at for at in mine if not case.table.ran(asker, at.file, at.line)]
     found = [each for at in mine for each in conditions_of_call(case.sources, at, case.activities[server].stack)]
     found = list(dict.fromkeys(each for each in found if not pattern("rank_word").search(each.source)))
     return found if 0 < len(found) <= _MOST_CONDITIONS else []

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, names_in, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, innermost_loop, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
@@ -81,15 +81,14 @@ def _would_be_out(case: Case, condition: Condition, rank: int) -> bool:
     """True if the condition's suite passes no message and ends the loop around it, in which the rank is."""
     tree = case.sources.function(condition.file, condition.line)
     here = enclosing_function(tree, condition.line) if tree is not None else ast.Module([], [])
-    loops = [n for n in walk(here) if isinstance(n, LOOPS) and holds(n, condition.line)]
+    loop = innermost_loop(here, condition.line)
     tests = [n for n in walk(here) if isinstance(n, ast.If) and n.lineno == condition.line]
-    if not loops or not tests or not isinstance(tests[0].body[-1], ast.Return | ast.Break | ast.Raise):
+    if loop is None or not tests or not isinstance(tests[0].body[-1], ast.Return | ast.Break | ast.Raise):
         return False
     messages = {*names("sends_message"), *names("receives_message"), *names("prepares_message")}
     if any(passes_message(case.sources, call, messages) for call in calls_in(tests[0].body)):
         return False  # what was left out lies in there
-    inner = max(loops, key=lambda loop: loop.lineno)
-    return any(f.file == condition.file and holds(inner, f.line) for f in case.activities[rank].stack)
+    return any(f.file == condition.file and holds(loop, f.line) for f in case.activities[rank].stack)
 
 
 def alone_under(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:

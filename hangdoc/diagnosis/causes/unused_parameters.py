@@ -17,7 +17,6 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
-from hangdoc.diagnosis.source.evaluate import names_in, truth_of
 from hangdoc.model.message import (
     Condition,
     Joined,
@@ -94,9 +93,8 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
         return None
     for each in choices:
         test = each.source.removeprefix("if ").removesuffix(":")
-        values = {name: case.values.of(frame.file, frame.function, name) for name in names_in(test)}
         mine, theirs = (
-            {truth_of(test, {name: v[rank] for name, v in values.items() if rank in v}) for rank in ranks}
+            {*case.values.truths(frame.file, frame.function, test, ranks).values()}
             for ranks in (blame.culprits, others_of(case, blame))
         )
         if (mine, theirs) in (({True}, {False}), ({False}, {True})):

@@ -12,7 +12,7 @@
 ``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
 ``possible``          which of them the ranks' calls and values rule out
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
-``tested``            which candidates the lines that have run on each side confirm, and which they refute
+``tested``            which candidates the table of what the ranks did confirms, and which it refutes
 ``told``              which of them what one side alone wrote confirms
 ``tried``             could an exception have led the culprits out of a try body?
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test

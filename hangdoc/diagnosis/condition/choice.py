@@ -123,7 +123,7 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     possible = [p for p in possible if not ran_to_its_end(case, p, ranks)]
     possible = rank_decided_first(case.sources, possible, lambda p: has_been_there(case, p, ranks[1 - p.guarded]))
     possible = [p for p in possible if not went_to_lookup(case, p, sides, ranks)]
-    possible = by_what_ran(case.sources, case.ran, possible, ranks)
+    possible = by_what_ran(case.sources, case.table, possible, ranks)
     if not possible and waiting and gap.mine is not None and gap.theirs is not None:
         possible = left_by_those_ahead(case, sides, gap.mine.rank, gap.theirs.rank)
         possible = [p for p in possible if can_explain(case, gap, p, ranks)]
@@ -178,11 +178,10 @@ def _may_differ(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
         return not all(name.isupper() or name == "__name__" for name in point.guard.names)
     if tests_item(case.sources, point.guard, point.file):
         return True
-    under, ran = ranks[point.guarded], case.ran
+    under = ranks[point.guarded]
     others = ((rank,) for rank in ranks[1 - point.guarded])
-    return any(
-        decided(case.sources, ran, point.file, point.guard, under=under, others=rank) in (SEEN, FITS) for rank in others
-    )
+    found = (decided(case.table, point.file, point.guard, under=under, others=each) for each in others)
+    return any(how in (SEEN, FITS) for how in found)
 
 
 def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:

@@ -32,7 +32,7 @@ def drawn_alone(case: Case, rank: int) -> list[Condition]:
     others = tuple(sorted(case.seen - {rank}))
     if not chosen or not others:
         return []
-    lines = set(case.ran.ran_alone((rank,), others)) if case.ran else set()
+    lines = set(case.table.ran_alone((rank,), others)) if case.table else set()
     found: dict[Condition, None] = {}
     for each in ran_alone(case, ((rank,), others)):
         under = [line for file, line in lines if file == each.file and each.guard.holds(line)]
@@ -51,7 +51,7 @@ def may_have_drawn(case: Case, rank: int) -> list[Condition]:
             if not may_be_the_same(drawn_in(case.sources, [node]), chosen):
                 continue
             around = [g for g in guards(tree, node.lineno) if decides(g) or is_while(g)]
-            if not around or any(map(is_alike, around)) or case.ran.has(rank, file, node.lineno) is not None:
+            if not around or any(map(is_alike, around)) or case.table.ran(rank, file, node.lineno) is not None:
                 continue
             found[Condition(around[-1].condition, file, around[-1].line)] = None
     return list(found) if len(found) <= MOST else []

@@ -61,7 +61,7 @@ def further_on(case: Case, gap: Gap | None, point: BranchPoint | None, ranks: Si
 
 def _may_have_passed(case: Case, way: Stack, others: tuple[int, ...]) -> bool:
     """False if one of the other side is seen never to have run the line that calls the library."""
-    return not any(case.ran.has(rank, way[-1].file, way[-1].line) is False for rank in others)
+    return not any(case.table.ran(rank, way[-1].file, way[-1].line) is False for rank in others)
 
 
 def _is_told(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
@@ -69,4 +69,4 @@ def _is_told(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     if point.seen or point.differs or point.rank_like or point.of_library or point.made or point.registered:
         return True
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    return decided(case.sources, case.ran, point.file, point.guard, under=under, others=others) in (SEEN, FITS)
+    return decided(case.table, point.file, point.guard, under=under, others=others) in (SEEN, FITS)

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at, truth
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, guards, split_at_loop
 from hangdoc.diagnosis.source.message_calls import issued_peers
 from hangdoc.diagnosis.source.settings import returned
 from hangdoc.diagnosis.source.sources import Sources
@@ -60,16 +60,15 @@ def _assigned(tree: ast.AST, line: int, called: str) -> str:
 
 def _was_run(tree: ast.AST, frame: Frame, now: int) -> bool:
     """True if the line, in round ``now`` of its loop, was run in the one before, by the conditions around it."""
-    around = guards(tree, frame.line)
-    at = next((i for i in reversed(range(len(around))) if around[i].kind == "loop"), None)
-    if at is None or len(around[at].rounds) != 1:
+    inside = split_at_loop(guards(tree, frame.line))[1]
+    if not inside or len(inside[0].rounds) != 1:
         return False
-    (counter,) = around[at].rounds
+    (counter,) = inside[0].rounds
     values = {each.name: each.value for each in frame.locals}
     if now < 1 or values.get(counter) != str(now):
         return False
     before = {**values, counter: str(now - 1)}
-    return all(_holds(tree, guard, before) for guard in around[at + 1 :])
+    return all(_holds(tree, guard, before) for guard in inside[1:])
 
 
 def _holds(tree: ast.AST, guard: Guard, values: dict[str, str]) -> bool:

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, innermost_loop
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -37,10 +37,10 @@ def message_after_call(case: Case, waiter: Activity, peer: int) -> Frame | None:
     function = enclosing_function(tree, now.line) if tree is not None else None
     if function is None or not holds(function, here.line):
         return None
-    loops = [[n for n in walk(function) if isinstance(n, LOOPS) and holds(n, line)] for line in (here.line, now.line)]
-    if loops[0] != loops[1]:
+    loop = innermost_loop(function, here.line)
+    if loop is not innermost_loop(function, now.line):
         return None
-    within = max(loops[0], key=lambda loop: loop.lineno, default=function)
+    within = loop or function
     wanted = names("sends_message" if waiter.kind == ActivityKind.RECV else "receives_message")
     body = [n for n in getattr(within, "body", []) if isinstance(n, ast.stmt)]
     lines = sorted({call.lineno for call in calls_in(body) if passes_message(case.sources, call, wanted)})

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import fork, site_of, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
@@ -44,8 +44,7 @@ def order_chosen_by(case: Case, rank: int) -> list[Condition]:
     stacks = _issued(case, rank)
     way = fork(stacks[-1], stacks[-2], frames_of=user_stack) if len(stacks) > 1 else None
     for frame in reversed(way.mine[: way.common]) if way is not None else ():
-        tree = case.sources.function(frame.file, frame.line)
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
         if loops:
             return [Condition(loops[-1].condition, frame.file, loops[-1].line)]
     return []

@@ -38,7 +38,7 @@ _FEWEST_OTHERS = 2
 def parted_alone(case: Case, rank: int, about: Iterable[Condition]) -> list[Condition]:
     """Those of the conditions, each once."""
     others = tuple(sorted(case.seen - {rank}))
-    if not case.ran or len(case.ran.known(others)) < max(_FEWEST_OTHERS, len(others)):
+    if not case.table or len(case.table.known(others)) < max(_FEWEST_OTHERS, len(others)):
         return []
     sides: SideRanks = ((rank,), others)
     went = {(each.file, each.guard.line) for each in ran_alone(case, sides)}
@@ -86,13 +86,13 @@ def _to_calls(case: Case, sides: SideRanks, side: int) -> Iterator[Condition]:
     """The innermost condition around the only call of each function that this side alone has called: known also where
     too few rounds were made for the lines to be counted."""
     mine, theirs = sides[side], sides[1 - side]
-    for file, first in case.ran.called_alone(mine, theirs):
+    for file, first in case.table.called_alone(mine, theirs):
         tree = case.sources.function(file, first)
         nodes = (node for node in walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
         name = next((node.name for node in nodes if node.lineno == first), "")
         calls = case.sources.user_calls(name) if len(case.sources.user_definitions(name)) == 1 else []
         for call in calls if len(calls) == 1 else ():
-            if case.ran.never_called(theirs, call.file, call.call.lineno):
+            if case.table.never_called(theirs, call.file, call.call.lineno):
                 continue  # what called it was called by one side alone, too
             around = [guard for guard in guards(call.tree, call.call.lineno) if decides(guard) and not is_alike(guard)]
             yield from (Condition(guard.condition, call.file, guard.line) for guard in around[-1:])

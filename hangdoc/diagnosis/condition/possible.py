@@ -19,7 +19,7 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
-from hangdoc.diagnosis.source.evaluate import test_at, truth
+from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
@@ -121,7 +121,7 @@ def is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     if test is None:
         return False
     under, outside = (
-        {truth(test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
+        {*case.values.truths(point.file, point.function, test, side).values()}
         for side in (ranks[point.guarded], ranks[1 - point.guarded])
     )
     return (not point.guard.taken) in under or outside == {point.guard.taken}
@@ -173,4 +173,4 @@ def went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], r
     gone this way as well, and what it ran there may be another function."""
     found = looked_up_below(case.sources, sides, point)
     others = ranks[1 - point.guarded]
-    return found is not None and all(case.ran.has(r, found.caller.file, found.caller.line or 0) for r in others)
+    return found is not None and all(case.table.ran(r, found.caller.file, found.caller.line or 0) for r in others)

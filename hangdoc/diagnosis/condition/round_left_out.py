@@ -27,13 +27,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
-from hangdoc.diagnosis.condition.tested import arms_of
 from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, loops_around
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.model.diagnosis import Activity
@@ -148,7 +147,7 @@ def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: G
     wanted = names("sends_message" if waiter.kind == ActivityKind.RECV else "receives_message")
     for line in _issuing(case.sources, frame, loop, set(wanted)):
         there = Frame(frame.file, line, frame.function)
-        if case.ran.has(peer, frame.file, line) is False:
+        if case.table.ran(peer, frame.file, line) is False:
             found = _conditions(case, peer, there, loop)
             if len(found) == 1:
                 return _told(waiter, peer, there, found, never=True)
@@ -162,8 +161,7 @@ def _told(waiter: Activity, peer: int, line: Frame, found: list[Condition], *, n
 
 def _loops(sources: Sources, frame: Frame) -> Iterator[Guard]:
     """The loops around the frame's line, the innermost first."""
-    tree = sources.function(frame.file, frame.line)
-    yield from reversed([g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else [])
+    yield from reversed(loops_around(sources.function(frame.file, frame.line), frame.line))
 
 
 def _is_within(loop: Guard, frame: Frame, other: Frame) -> bool:
@@ -188,9 +186,10 @@ def _conditions(case: Case, peer: int, frame: Frame, loop: Guard | None) -> list
 
 def _never_went_on(case: Case, rank: int, file: str, guard: Guard) -> bool:
     """True if the rank has never run what stands under the condition, or follows a jump."""
-    arms = arms_of(case.sources, file, guard)
-    under = {case.ran.has(rank, file, line) for line in arms.under} if arms is not None else set()
-    return False in under and True not in under
+    choice = case.table.choice(file, guard)
+    return choice is not None and all(
+        case.table.had(each, choice.under, rank)[0] is False for each in choice.predicates
+    )
 
 
 def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> Iterator[int]:

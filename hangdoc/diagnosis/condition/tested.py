@@ -14,44 +14,31 @@ What both sides have run, in some round, says nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.scored import scored
 from hangdoc.diagnosis.condition.scores import PLAIN
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.parting import Seen
+from hangdoc.diagnosis.execution.table import Choice, Table
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, last_name, walk
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Arms:
-    """The lines that tell how a guard was decided: ``test`` run where it was asked, ``under`` where it was as the
-    guarded side has it, ``past`` where it was not; () where no line tells."""
-
-    test: tuple[int, ...]
-    under: tuple[int, ...]
-    past: tuple[int, ...]
-    may_lead_further: bool = False
-    """An exception may have led past all of these."""
-
-
-def by_what_ran(sources: Sources, ran: Ran, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+def by_what_ran(sources: Sources, table: Table, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
     """``points`` without those that the counters refute, and with those first that they confirm.
 
     A loop that one side has left stays in front of what leads out of it, and of one condition around both sides the
     arm that was first.
     """
-    if not ran or not points:
+    if not table or not points:
         return points
-    judged = [(_judged(sources, ran, point, ranks), point) for point in points]
+    judged = [(_judged(sources, table, point, ranks), point) for point in points]
     judged = [(how, replace(point, seen=True) if how == SEEN else point) for how, point in judged]
     possible = [point for how, point in judged if how != REFUTED]
     told = {wanted: {_place(point) for how, point in judged if how == wanted} for wanted in (SEEN, FITS)}
@@ -79,11 +66,11 @@ def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:
     return point.file, point.guard.place
 
 
-def _judged(sources: Sources, ran: Ran, point: BranchPoint, ranks: SideRanks) -> int:
+def _judged(sources: Sources, table: Table, point: BranchPoint, ranks: SideRanks) -> int:
     if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
         return UNKNOWN
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    how = decided(sources, ran, point.file, point.guard, under=under, others=others)
+    how = decided(table, point.file, point.guard, under=under, others=others)
     # Where both arms call the same, the other side may have been in its arm in a round that both went through.
     return FITS if how == SEEN and (point.both_arms or _calls_alike(sources, point)) else how
 
@@ -101,100 +88,29 @@ def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
     return not here.isdisjoint(there)
 
 
-def decided(
-    sources: Sources, ran: Ran, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]
-) -> int:
-    """What the counters say of a guard that the ranks ``under`` have passed as it was taken, and the others have not:
+def decided(table: Table, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """What the table says of a guard that the ranks ``under`` have passed as it was taken, and the others have not:
     ``SEEN``, ``FITS``, ``REFUTED`` or ``UNKNOWN``."""
-    under, others = ran.known(under), ran.known(others)
-    arms = arms_of(sources, file, guard)
-    if arms is None or not others:
+    choice = table.choice(file, guard)
+    under, others = table.known(under), table.known(others)
+    if choice is None or not others:
         return UNKNOWN
-    if _none(ran, others, file, arms.test, sure=True):
+    asked = table.split(others, file, choice.predicates[0].line)
+    if asked.never == others and choice.predicates[0].kind != "except":
         return REFUTED
-    if _none(ran, others, file, arms.past, sure=True) and not arms.may_lead_further:
+    if not guard.is_tried and _all_had(table, choice, choice.past, others) == {False}:
         return REFUTED
-    if under and _all(ran, others, file, arms.past) and _none(ran, under, file, arms.past):
+    past = [_all_had(table, choice, choice.past, side, lately=True) for side in (under, others)]
+    if past == [{False}, {True}]:
         return SEEN
-    if _all(ran, others, file, arms.test) and _none(ran, others, file, arms.under):
-        both_ways = any(ran.has(rank, file, line) for rank in under for line in arms.past)
-        return UNKNOWN if both_ways else FITS
+    if asked.ran == others and _all_had(table, choice, choice.under, others, lately=True) == {False}:
+        return UNKNOWN if True in past[0] else FITS
     return UNKNOWN
 
 
-def _all(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...]) -> bool:
-    """True if each of the ranks has run one of the lines."""
-    return bool(lines) and all(any(ran.has(rank, file, line) for line in lines) for rank in ranks)
-
-
-def _none(ran: Ran, ranks: Iterable[int], file: str, lines: tuple[int, ...], *, sure: bool = False) -> bool:
-    """True if none of the ranks has run the lines: one of these is known not to have run, and none to have."""
-    ask = ran.for_sure if sure else ran.has
-    known = [{ask(rank, file, line) for line in lines} for rank in ranks]
-    return bool(known) and all(False in each and True not in each for each in known)
-
-
-def arms_of(sources: Sources, file: str, guard: Guard) -> _Arms | None:
-    """The lines that tell how the guard was decided; None where none do: of a test within a line."""
-    tree = sources.function(file, guard.line)
-    nodes = walk(tree) if tree is not None else ()
-    for node in nodes:
-        if isinstance(node, ast.If) and node.lineno == guard.line and guard.kind in ("if", "return"):
-            body, other = _first_lines(node.body), _first_lines(node.orelse)
-            if guard.kind == "return":
-                after = _lines_after(tree, node)
-                return _Arms(_of_test(node.test), after, other if guard.taken else body)
-            return _Arms(_of_test(node.test), body if guard.taken else other, other if guard.taken else body)
-        if isinstance(node, LOOPS) and node.lineno == guard.line and guard.kind == "loop":
-            test = node.test if isinstance(node, ast.While) else node.iter
-            return _Arms(_of_test(test), _first_lines(node.body), ())
-        if guard.kind == "try" and guard.is_tried and isinstance(node, ast.Try) and node.lineno == guard.line:
-            handled = tuple(line for handler in node.handlers for line in _first_lines(handler.body))
-            return _Arms(_first_lines(node.body[:1]), (), handled, may_lead_further=True)
-        if guard.kind == "try" and isinstance(node, ast.ExceptHandler) and node.lineno == guard.line:
-            suite = _first_lines(node.body)
-            return _Arms((), suite, ()) if guard.taken else _Arms((), (), suite)
-    return None
-
-
-def _of_test(test: ast.expr) -> tuple[int, ...]:
-    return tuple(range(test.lineno, (test.end_lineno or test.lineno) + 1))
-
-
-def _first_lines(block: list[ast.stmt]) -> tuple[int, ...]:
-    """The lines of the block's statements up to the first that may not run to its end, and those of its beginning."""
-    found: list[int] = []
-    for statement in block:
-        found += _own_lines(statement)
-        if not isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign | ast.AnnAssign):
-            break
-    return tuple(found)
-
-
-def _own_lines(statement: ast.stmt) -> Iterator[int]:
-    """The statement's own lines; of a compound one, those of what it tests or goes over."""
-    if isinstance(statement, FUNCTIONS):
-        return
-    if isinstance(statement, ast.Try):
-        yield from _first_lines(statement.body[:1])
-        return
-    head = getattr(statement, "test", None) or getattr(statement, "iter", None)
-    if isinstance(statement, ast.If | ast.While | ast.For | ast.AsyncFor) and isinstance(head, ast.expr):
-        yield from _of_test(head)
-    elif isinstance(statement, ast.With | ast.AsyncWith):
-        yield from (line for item in statement.items for line in _of_test(item.context_expr))
-    elif not isinstance(statement, ast.Match):
-        yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
-
-
-def _lines_after(tree: ast.AST | None, node: ast.If) -> tuple[int, ...]:
-    """The lines of the next statement, which run where an `if` that leaves its block was not taken."""
-    for around in walk(tree) if tree is not None else ():
-        for part in ("body", "orelse", "finalbody"):
-            block = getattr(around, part, None)
-            if not isinstance(block, list) or node not in block:
-                continue
-            following = _first_lines(block[block.index(node) + 1 :])
-            is_elif = isinstance(around, ast.If) and part == "orelse" and len(block) == 1
-            return _lines_after(tree, around) if is_elif and isinstance(around, ast.If) else following
-    return ()
+def _all_had(
+    table: Table, choice: Choice, outcome: str, ranks: tuple[int, ...], *, lately: bool = False
+) -> set[bool | None]:
+    """Whether these had the outcome, of one of the choice's predicates."""
+    found = [[table.had(each, outcome, rank, lately=lately)[0] for each in choice.predicates] for rank in ranks]
+    return {True if True in each else None if None in each else False for each in found}

@@ -149,7 +149,7 @@ def came_alone(case: Case, waiter: Activity, peer: int) -> list[Condition]:
     for point in points:
         if point.guarded != 1 or point.guard.kind not in CONDITIONS or point.of_library or point.rank_like:
             continue
-        how = decided(case.sources, case.ran, point.file, point.guard, under=(waiter.rank,), others=others)
+        how = decided(case.table, point.file, point.guard, under=(waiter.rank,), others=others)
         if how in (SEEN, FITS):
             return [Condition(point.guard.condition, point.file, point.guard.line)]
     return []

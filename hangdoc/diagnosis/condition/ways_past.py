@@ -10,7 +10,7 @@ from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in, loops_around
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, walk
@@ -71,8 +71,7 @@ def loop_around(case: Case, stack: Stack) -> Condition | None:
 
 def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
     for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
-        tree = case.sources.function(frame.file, frame.line)
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
         loops = [loop for loop in loops if not waits_only(case.sources, frame, loop)]
         if loops:
             return frame.file, loops[-1]

@@ -6,7 +6,7 @@ often. A ring that has lost its older entries proves no more than what came last
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hangdoc.diagnosis.execution.outcomes import Outcome, Outcomes, Place, place_of
 from hangdoc.diagnosis.execution.tested import ROUND, Condition, condition_at
@@ -17,15 +17,14 @@ from hangdoc.model.process import Process
 
 
 def moment(
-    sources: Sources, file: str, line: int, processes: Mapping[int, Process | None], culprits: tuple[int, ...]
+    sources: Sources, outcomes: Outcomes, file: str, line: int, ranks: Iterable[int], culprits: tuple[int, ...]
 ) -> BranchMoment | None:
-    """The moment of the condition that begins in that line; None where nothing proves one. ``processes``: those of all
-    ranks of the job, None of one that was not seen."""
-    seen = {rank: process for rank, process in processes.items() if process is not None and process.branches}
+    """The moment of the condition that begins in that line; None where nothing proves one. ``ranks``: all of the
+    job."""
+    seen = outcomes.recorded()
     condition = condition_at(sources, file, line) if seen else None
     if condition is None:
         return None
-    outcomes = Outcomes(seen)
     found: dict[int, tuple[Mapping[str, int], str, bool]] = {}
     for rank, process in seen.items():
         places = [place for place in outcomes.on_line((rank,), file, condition.line) if condition.holds(place)]
@@ -36,7 +35,7 @@ def moment(
             found[rank] = (counts, condition.words.get(last, ""), whole)
     for value in dict.fromkeys(word for word in condition.words.values() if word != ROUND):
         once = [r for r, (counts, last, whole) in found.items() if whole and last == value and counts[value] == 1]
-        others = [rank for rank in processes if rank not in once]
+        others = [rank for rank in ranks if rank not in once]
         before = {sum(found[rank][0].values()) - 1 for rank in once}
         if len(before) != 1 or min(before) < 1 or any(found[r][0].get(value) for r in others if r in found):
             continue

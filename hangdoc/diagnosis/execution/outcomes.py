@@ -1,4 +1,4 @@
-"""One table: the tests of the program, how they came out on each rank, and who says so.
+"""The tests of the program, one jump each: how they came out on each rank, and who says so.
 
 Example: of `if loss > limit:` at 41, the probe has recorded 'T' once on rank 1, at last, and 'F' 411 times; on rank 0
 the interpreter's counters tell the last sixteen, all 'F'.
@@ -43,25 +43,36 @@ class Outcome:
 
 
 class Outcomes:
-    """The table. What two jumps of one expression tell together (a `while` has one at both ends) is in no order."""
+    """Of a job; each rank is read when it is first asked for. What two jumps of one expression tell together (a `while`
+    has one at both ends) is in no order."""
 
     def __init__(self, processes: Mapping[int, Process]) -> None:
+        self._processes = processes
         self._ranks: dict[int, dict[Place, Outcome]] = {}
-        for rank, process in processes.items():
-            table = self._ranks.setdefault(rank, {})
-            for code in process.code:
-                for tested in code.tests:
-                    _add(table, place_of(code.file, tested), _counted(tested))
-            for branch in filter(lambda each: each.is_sound, process.branches):
-                _add(table, place_of(branch.file, branch), _recorded(branch))
 
     def of(self, rank: int, place: Place) -> Outcome | None:
         """How a test came out on a rank; None where nothing is known of it."""
-        return self._ranks.get(rank, {}).get(place)
+        return self._of_rank(rank).get(place)
+
+    def recorded(self) -> dict[int, Process]:
+        """The ranks whose branches were recorded."""
+        return {rank: process for rank, process in self._processes.items() if process.branches}
+
+    def _of_rank(self, rank: int) -> dict[Place, Outcome]:
+        if rank not in self._ranks:
+            table = self._ranks[rank] = {}
+            process = self._processes.get(rank)
+            for code in process.code if process is not None else ():
+                for tested in code.tests:
+                    _add(table, place_of(code.file, tested), _counted(tested))
+            for branch in process.branches if process is not None else ():
+                if branch.is_sound:
+                    _add(table, place_of(branch.file, branch), _recorded(branch))
+        return self._ranks[rank]
 
     def on_line(self, ranks: Iterable[int], file: str, line: int) -> list[Place]:
         """The tests that begin on a line and of which every one of the ranks has something, in their order."""
-        per_rank = [self._ranks.get(rank, {}) for rank in ranks]
+        per_rank = [self._of_rank(rank) for rank in ranks]
         common = set.intersection(*map(set, per_rank)) if per_rank else set()
         return sorted(place for place in common if place[:2] == (file, line))
 

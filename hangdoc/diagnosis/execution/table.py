@@ -10,18 +10,23 @@ contradict each other the entry is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from hangdoc.diagnosis.execution.lines import Lines
 from hangdoc.diagnosis.execution.outcomes import COUNTERS, RECORDER, Outcomes
 from hangdoc.diagnosis.program.functions import Function
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Process, Stack
 
 STACKS = "stacks"
 _RECORDED = {"True": "T", "False": "F", "round": "T", "ended": "F"}
+_KINDS = {"if": ("if",), "return": ("if",), "loop": ("while", "for"), "try": ("except",), "match": ("match",)}
+"""Kind of a guard → kinds of its predicate."""
+_WAYS = {"for": ("round", "ended"), "except": ("raised", "ended")}
 _Taken = tuple[Predicate, str]
 """A predicate with one of its outcomes."""
 
@@ -34,33 +39,41 @@ class Difference(NamedTuple):
     source: str
 
 
-class Table:
+class Choice(NamedTuple):
+    """The predicates of a guard, of which one is enough, with their outcomes under the guard and past it.
+
+    Past a loop no outcome tells: whoever is in it will end it.
+    """
+
+    predicates: tuple[Predicate, ...]
+    under: str
+    past: str
+
+
+class Table(Lines):
     """Of one job; each entry is computed when it is asked for."""
 
     def __init__(
-        self, program: Program, ran: Ran, processes: Mapping[int, Process], stacks: Mapping[int, Stack]
+        self, sources: Sources, program: Program, processes: Mapping[int, Process], stacks: Mapping[int, Stack]
     ) -> None:
-        """``stacks``: that of each rank's main thread."""
-        self._program, self._ran, self._now = program, ran, stacks
-        self._outcomes = Outcomes(processes)
+        super().__init__(sources, processes, stacks)
+        self.outcomes = Outcomes(processes)
+        self._program, self._now = program, stacks
         self._arms: dict[tuple[str, str, int], dict[_Taken, list[int]]] = {}
-        self._known: dict[tuple[Predicate, str, int], tuple[bool | None, str]] = {}
+        self._known: dict[tuple[Predicate, str, int, bool], tuple[bool | None, str]] = {}
         self._stacks: dict[int, frozenset[_Taken]] = {}
-
-    def ran(self, file: str, line: int, rank: int) -> bool | None:
-        """Whether the rank has ever run the line; None where nothing tells."""
-        return self._ran.for_sure(rank, file, line)
 
     def never_asked(self, predicate: Predicate, ranks: Iterable[int]) -> bool:
         """True if it is known of each of the ranks that it has never come to the predicate."""
-        came = [self.ran(predicate.file, predicate.line, rank) for rank in ranks]
-        return bool(came) and all(each is False for each in came)
+        came = self.split(ranks, predicate.file, predicate.line)
+        return bool(came.never) and not came.ran and not came.unknown
 
-    def had(self, predicate: Predicate, outcome: str, rank: int) -> tuple[bool | None, str]:
-        """(whether the rank ever had the outcome, who says so); (None, '') where nothing tells, or sources disagree."""
-        key = predicate, outcome, rank
+    def had(self, predicate: Predicate, outcome: str, rank: int, *, lately: bool = False) -> tuple[bool | None, str]:
+        """(whether the rank ever had the outcome, who says so); (None, '') where nothing tells, or sources disagree.
+        ``lately``: what did not run since the function became warm is taken for what never ran."""
+        key = predicate, outcome, rank, lately
         if key not in self._known:
-            told = list(self._told(predicate, outcome, rank))
+            told = list(self._told(predicate, outcome, rank, self.lately if lately else self.ran))
             agree = len({each for each, _ in told}) == 1
             self._known[key] = told[0] if agree else (None, "")
         return self._known[key]
@@ -84,15 +97,33 @@ class Table:
         known = {had for rank in ranks if (had := self.had(predicate, outcome, rank)[0]) is not None}
         return known.pop() if len(known) == 1 else None
 
-    def _told(self, predicate: Predicate, outcome: str, rank: int) -> Iterator[tuple[bool, str]]:
+    def choice(self, file: str, guard: Guard) -> Choice | None:
+        """What a guard asks; None where it is a part of a line, or the code around it was not captured."""
+        function = self._program.function(file, guard.line)
+        kinds = _KINDS.get(guard.kind, ())
+        found = [each for each in function.predicates if each.kind in kinds] if function is not None else []
+        if guard.is_tried:  # the handlers of what is tried further in stand further in
+            inside = [each for each in found if guard.holds(each.line)]
+            found = [each for each in inside if each.column == min(other.column for other in inside)]
+        else:
+            found = [each for each in found if each.line == guard.line][:1]
+        if not found:
+            return None
+        ways = _WAYS.get(found[0].kind, ("True", "False"))
+        under, past = ways if guard.taken != guard.is_tried else ways[::-1]
+        return Choice(tuple(found), under, past if guard.kind != "loop" else "")
+
+    def _told(
+        self, predicate: Predicate, outcome: str, rank: int, ran: Callable[[int, str, int], bool | None]
+    ) -> Iterator[tuple[bool, str]]:
         value = _RECORDED.get(outcome)
         place = (predicate.file, predicate.line, predicate.column, predicate.end_line, predicate.end_column)
-        found = self._outcomes.of(rank, place) if value is not None else None
+        found = self.outcomes.of(rank, place) if value is not None else None
         if found is not None and value is not None and found.counts.get(value):
             yield True, found.source
         elif found is not None and value is not None and found.never(value):
             yield False, RECORDER
-        came = [self.ran(predicate.file, line, rank) for line in self.arm(predicate, outcome)]
+        came = [ran(rank, predicate.file, line) for line in self.arm(predicate, outcome)]
         if True in came:
             yield True, COUNTERS
         elif False in came:  # what stands before it in the arm and has no counter raises nothing
@@ -101,7 +132,7 @@ class Table:
             yield True, STACKS
 
     def arm(self, predicate: Predicate, outcome: str) -> list[int]:
-        """The lines that run only if the predicate has the outcome: control-dependent on nothing else."""
+        """The lines that run if the predicate has the outcome, and that nothing else leads to."""
         function = self._program.function(predicate.file, predicate.line)
         return self._arms_of(function).get((predicate, outcome), []) if function is not None else []
 
@@ -110,26 +141,15 @@ class Table:
         if key not in self._arms:
             found: dict[_Taken, list[int]] = {}
             for line in range(function.line, function.end_line + 1):
-                controls = function.controls(line)
-                if len(controls) == 1 and controls[0][0].line != line:
-                    found.setdefault(controls[0], []).append(line)
+                passed = function.passed(line)
+                for taken in passed and function.controls(line, ending=True):
+                    if taken in passed:
+                        found.setdefault(taken, []).append(line)
             self._arms[key] = found
         return self._arms[key]
 
     def _on_stacks(self, rank: int) -> frozenset[_Taken]:
         if rank not in self._stacks:
-            self._stacks[rank] = frozenset(self._led_to(self._now.get(rank, ())))
+            found = ((self._program.function(f.file, f.line), f.line) for f in self._now.get(rank, ()))
+            self._stacks[rank] = frozenset(t for inner, line in found if inner is not None for t in inner.passed(line))
         return self._stacks[rank]
-
-    def _led_to(self, stack: Stack) -> Iterator[_Taken]:
-        """All that the frames are control-dependent on, where each line depends on one predicate."""
-        for frame in stack:
-            function = self._program.function(frame.file, frame.line)
-            line, seen = frame.line, set[int]()
-            while function is not None and line not in seen:
-                seen.add(line)
-                controls = function.controls(line)
-                if len(controls) != 1:
-                    break
-                yield controls[0]
-                line = controls[0][0].line

@@ -80,14 +80,14 @@ def by_likeness(suspects: Suspects) -> None:
 
 
 def _lines(suspects: Suspects) -> None:
-    ran, seen = suspects.case.ran, tuple(sorted(suspects.case.seen))
-    if not ran or len(ran.known(seen)) < len(seen):
+    table, seen = suspects.case.table, tuple(sorted(suspects.case.seen))
+    if not table or len(table.known(seen)) < len(seen):
         return
     for ranks in suspects.every():
         mine, others = tuple(r for r in ranks if r in seen), tuple(r for r in seen if r not in ranks)
-        if mine and others and any(ran.ran_alone(mine, others)):
+        if mine and others and any(table.ran_alone(mine, others)):
             suspects.add(ranks, "ran lines alone")
-        if mine and others and any(ran.ran_alone(others, mine)):
+        if mine and others and any(table.ran_alone(others, mine)):
             suspects.add(ranks, "lacks lines that all others ran")
-    for rank in ran.ran_what_no_other_has(seen):
+    for rank in table.ran_what_no_other_has(seen):
         suspects.add((rank,), "ran what no other has")

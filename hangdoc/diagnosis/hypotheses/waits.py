@@ -7,8 +7,9 @@ alone would go on; who waits for a rank of the circle without being in it is onl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 
+from hangdoc.diagnosis.components import components
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import MESSAGES, ActivityKind
@@ -41,7 +42,8 @@ def _circle(suspects: Suspects) -> None:
         ahead[wait.waiter].append(("all of", id(wait.on)))
     for wait in distinct_waits(graph.waits):
         ahead["all of", id(wait.on)] += wait.on
-    circle = on_circles(ahead)
+    found = (each for each in components(ahead) if len(each) > 1)
+    circle = {node for each in found for node in each if isinstance(node, int)}
     beside = tuple(wait for wait in graph.waits if wait.waiter not in circle)
     held_up = {rank for wait in distinct_waits(beside) for rank in wait.on}
     for rank in circle & held_up:
@@ -53,51 +55,6 @@ def _circle(suspects: Suspects) -> None:
             suspects.add((owing,), "owes a message")
             if waiter in graph.on(owing) and owing not in messages:
                 suspects.add((owing,), "owes one in a call")
-
-
-def on_circles(ahead: Mapping[Node, Sequence[Node]]) -> set[int]:
-    """The ranks from which a way leads back to them: those of strongly connected components, by Kosaraju's two passes.
-
-    Example: 0 → 1 → 2 → 1 → {1, 2}.
-    """
-    behind: defaultdict[Node, list[Node]] = defaultdict(list)
-    for node, following in ahead.items():
-        for each in following:
-            behind[each].append(node)
-    found: set[int] = set()
-    seen: set[Node] = set()
-    for root in reversed([node for each in ahead for node in _finished(each, ahead, seen)]):
-        if root in seen:  # of the second pass: those that are left
-            seen.remove(root)
-            component = {root}
-            todo = [root]
-            while todo:
-                news = {each for each in behind[todo.pop()] if each in seen}
-                seen -= news
-                component |= news
-                todo += news
-            if len(component) > 1:
-                found |= {node for node in component if isinstance(node, int)}
-    return found
-
-
-def _finished(root: Node, ahead: Mapping[Node, Sequence[Node]], seen: set[Node]) -> list[Node]:
-    """The nodes to which a way leads from ``root`` and that were not seen, in the order in which all after them is."""
-    found: list[Node] = []
-    if root in seen:
-        return found
-    seen.add(root)
-    way = [(root, iter(ahead.get(root, ())))]
-    while way:
-        node, rest = way[-1]
-        following = next((each for each in rest if each not in seen), None)
-        if following is None:
-            found.append(node)
-            way.pop()
-        else:
-            seen.add(following)
-            way.append((following, iter(ahead.get(following, ()))))
-    return found
 
 
 def by_effect(suspects: Suspects) -> None:

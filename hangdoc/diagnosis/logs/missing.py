@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
+from hangdoc.diagnosis.components import components
 from hangdoc.diagnosis.logs.known import Known
 from hangdoc.diagnosis.logs.meetings import Meeting, minority
 from hangdoc.diagnosis.logs.reading import (
@@ -37,8 +38,6 @@ from hangdoc.model.message import Does, Message, Place, Ranks, joined, sentence
 _SIGABRT, _SIGKILL = 6, 9
 _BARRIER = "monitored_barrier"
 _NOBODY = frozenset[int]()
-_MOST_STEPS = 1_000_000
-"""Along waits from call to call; some seconds."""
 
 
 class _Shown(IntEnum):
@@ -74,28 +73,14 @@ def waits_for(known: Known) -> dict[int, frozenset[int]]:
 
 
 def closed_circles(graph: Mapping[int, frozenset[int]]) -> set[frozenset[int]]:
-    """The sets of ranks that all wait, directly or along others, for each other and for nobody else; none where there
-    are too many waits to follow.
+    """The sets of ranks that all wait, directly or along others, for each other and for nobody else.
 
     Example: 0 → 2, 2 → 5, 5 → 2 → {2, 5}.
     """
     # Ranks that wait for the same others are followed once: thousands are in one call.
-    follows = {waits: {graph.get(rank, _NOBODY) for rank in waits} for waits in dict.fromkeys(graph.values())}
-    steps = 0
-    reached: dict[frozenset[int], set[frozenset[int]]] = {}
-    for start in follows:
-        seen = {start}
-        todo = [start]
-        while todo:
-            following = follows.get(todo.pop(), set()) - seen
-            seen |= following
-            todo += following
-        reached[start] = seen
-        steps += len(seen)
-        if steps > _MOST_STEPS:
-            return set()
-    ends = (seen for seen in reached.values() if _NOBODY not in seen and all(reached[each] == seen for each in seen))
-    return {circle for seen in ends if len(circle := frozenset[int]().union(*seen)) > 1}
+    follows = {waits: {graph.get(rank, _NOBODY) for rank in waits} for waits in graph.values()}
+    closed = (some for some in components(follows) if all(follows.get(each, some) <= some for each in some))
+    return {circle for some in closed if len(circle := frozenset[int]().union(*some)) > 1}
 
 
 def missing(known: Known) -> Iterator[Reading]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from hangdoc.diagnosis.program.accesses import Write, evaluated, parameters
-from hangdoc.diagnosis.program.dominance import control_dependence
-from hangdoc.diagnosis.program.graph import EXIT, RAISES, Graph
+from hangdoc.diagnosis.program.dominance import NOWHERE, control_dependence, immediate_dominators
+from hangdoc.diagnosis.program.graph import ENTRY, EXIT, RAISES, Graph
 from hangdoc.diagnosis.program.items import Definition, Predicate, Span
 from hangdoc.diagnosis.program.pieces import Piece, last_name, span_of, walk
 from hangdoc.diagnosis.program.reaching import Reaching
@@ -212,6 +212,35 @@ class Body:
         labels = self.graph.labels
         table = self._by_ending if ending else self._strict
         return [(branch, labels[branch][place]) for branch, place in table[node] if place < len(labels[branch])]
+
+    def passed(self, node: int) -> Iterator[Control]:
+        """The tests whose outcome every way to the node has come by, the nearest first.
+
+        That a node is control-dependent on an outcome does not say so: `a()` in `while True: ⏎ a() ⏎ if done: ⏎ break`
+        runs again if `done` is False, and the first time whatever it is.
+        """
+        nearest, graph = self._dominators, self.graph
+        while node not in (ENTRY, NOWHERE):
+            before = nearest[node]
+            labels = [
+                label
+                for each, label in zip(graph.successors[before], graph.labels[before], strict=True)
+                if each == node
+            ]
+            first = {each for each in graph.predecessors[node] if not self._is_behind(each, node)}
+            if before in self.tests and first == {before} and len(labels) == 1 and labels != [RAISES]:
+                yield before, labels[0]
+            node = before
+
+    def _is_behind(self, node: int, other: int) -> bool:
+        """True if every way to the node leads by the other one, or none leads there."""
+        while node not in (ENTRY, NOWHERE, other):
+            node = self._dominators[node]
+        return node != ENTRY
+
+    @cached_property
+    def _dominators(self) -> list[int]:
+        return immediate_dominators(self.graph.successors, self.graph.predecessors, ENTRY)
 
     def controls_of(self, nodes: Sequence[int], *, ending: bool = False) -> list[Control]:
         """The predicates, and their outcomes, that all of these nodes depend on, which are copies of one thing.

@@ -50,6 +50,13 @@ class Function:
         found = dict.fromkeys((self._body.tests[node], outcome) for node, outcome in controls)
         return sorted(found, key=lambda each: (-each[0].line, -each[0].column))
 
+    def passed(self, line: int) -> list[tuple[Predicate, str]]:
+        """The predicates, each with the outcome that it has had wherever the line runs, the nearest first. Example: of
+        `b()` after `if a: return` → [(a, 'False')]."""
+        every = [dict.fromkeys(self._body.passed(node)) for node in self._body.nodes_at(line)]
+        common = (each for each in every[0] if all(each in other for other in every)) if every else ()
+        return [(self._body.tests[node], outcome) for node, outcome in common]
+
 
 def _in_text(each: Predicate) -> tuple[int, int, int, int, str]:
     return each.line, each.column, each.end_line, each.end_column, each.kind

@@ -80,7 +80,7 @@ def judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> R
     outcomes = _by_stacks(arrivals)
     direct = any(each.is_direct for each in arrivals)
     strength, source = _strength(known, sides, item, nearest, outcomes, arrivals)
-    again = not nearest.start.came and all(known.table.ran(*nearest.start.lines[0], rank) for rank in sides.culprits)
+    again = not nearest.start.came and all(known.table.ran(rank, *nearest.start.lines[0]) for rank in sides.culprits)
     return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind, again)
 
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.program.items import Definition, Predicate
-from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Sides
 from hangdoc.diagnosis.source.evaluate import names_in, truth_of
 from hangdoc.diagnosis.source.values import is_hidden, sides_differ
@@ -75,12 +73,9 @@ class Seen:
 class Known:
     """What is known in one job."""
 
-    def __init__(self, case: Case, program: Program, sides: Sides) -> None:
+    def __init__(self, case: Case, sides: Sides) -> None:
         self._case, self._sides = case, sides
-        ranks = {rank: case.ranks[rank] for side in sides for rank in side if rank in case.ranks}
-        processes = {rank: each.process for rank, each in ranks.items() if each.process is not None}
-        stacks = {rank: case.activities[rank].stack for rank in ranks if rank in case.activities}
-        self.table = Table(program, case.ran, processes, stacks)
+        self.table = case.table
 
     def decides(self, predicate: Predicate, side: int, outcome: str) -> tuple[Strength, str] | None:
         """What the table says of a predicate that has led the side to the start by its outcome, '' where either may
@@ -118,15 +113,9 @@ class Known:
 
     def by_values(self, predicate: Predicate) -> Seen | None:
         """Whether it is true with the values that the frames hold now."""
-        values = {
-            name: self._case.values.of(predicate.file, predicate.function, name) for name in names_in(predicate.text)
-        }
-        had = {}
-        for rank in (*self._sides.culprits, *self._sides.others):
-            mine = {name: per_rank[rank] for name, per_rank in values.items() if rank in per_rank}
-            true = truth_of(predicate.text, mine)
-            if true is not None:
-                had[rank] = true
+        ranks = (*self._sides.culprits, *self._sides.others)
+        truths = self._case.values.truths(predicate.file, predicate.function, predicate.text, ranks)
+        had = {rank: true for rank, true in truths.items() if true is not None}
         return Seen(had, "values") if had else None
 
     def values_differ(self, item: Predicate | Definition) -> bool | None:

@@ -42,8 +42,8 @@ class Found:
 
 def reasons(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> Found:
     """What parted the sides. ``parted``: the calls at which their histories diverge, where they do."""
-    program = Program.of(case.job)
-    known = Known(case, program, sides)
+    program = case.program
+    known = Known(case, sides)
     arrivals = _arrivals(program, starts_of(case, program, sides, parted))
     every = {item: judged(known, sides, item, each) for item, each in arrivals.items()}
     nearest = sorted(every.values(), key=lambda each: each.distance)

@@ -132,8 +132,8 @@ def _led_by(program: Program, start: Start) -> Iterator[tuple[str, int]]:
 
 def _may_have_run(case: Case, ranks: Iterable[int], file: str, line: int) -> bool:
     """True if one of the ranks is known to have; of ranks without counters, anyone may."""
-    counted = case.ran.known(ranks)
-    return not counted or any(case.ran.has(rank, file, line) for rank in counted)
+    counted = case.table.known(ranks)
+    return not counted or bool(case.table.split(counted, file, line).ran)
 
 
 def _now(case: Case, side: int, ranks: Iterable[int]) -> Iterator[Start]:

@@ -8,6 +8,5 @@
 ``values``   the values of names on each rank, and whether they are still those that a guard tested
 ``stopped_by``  the user's lines that end a library's loop
 ``equal_counts``  containers that hold equally many items on every rank
-``ran``      which lines have run on which ranks
 ``locks``    the locks that a line acquires, and those that the statements around it hold
 """

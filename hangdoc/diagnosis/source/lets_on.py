@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.handlers import calls_of
-from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.shared_values import tests_of, written
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    enclosing_function,
+    function_name,
+    holds,
+    innermost_loop,
+    last_name,
+    text_of,
+    walk,
+)
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 3
@@ -31,7 +38,7 @@ def what_lets_on(sources: Sources, stack: Stack) -> list[Frame]:
     loop around the stack's line asks for; [] where there are too many."""
     where = next(iter(user_stack(stack)), None)
     here = place_of(sources, where.file, where.line) if where is not None else None
-    loop = polling_loop(here.tree, where.line) if here is not None and where is not None else None
+    loop = innermost_loop(here.tree, where.line) if here is not None and where is not None else None
     if loop is None or here is None or where is None:
         return []
     asked = {name for name in _asked(sources, here.function, tests_of(loop)) if _is_thing(name)}

@@ -11,7 +11,16 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    LOOPS,
+    dotted,
+    enclosing_function,
+    holds,
+    innermost_loop,
+    last_name,
+    text_of,
+    walk,
+)
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
@@ -315,8 +324,8 @@ def tries_for_new_file(stack: Stack, sources: Sources) -> bool:
     """
     for frame in user_stack(stack)[:2]:
         tree = sources.function(frame.file, frame.line)
-        loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, frame.line)] if tree else []
-        if loops and _retries(max(loops, key=lambda loop: loop.lineno), frame.line, sources):
+        loop = innermost_loop(tree, frame.line)
+        if isinstance(loop, ast.While) and _retries(loop, frame.line, sources):
             return True
     return False
 

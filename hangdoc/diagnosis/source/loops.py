@@ -13,8 +13,8 @@ from hangdoc.diagnosis.source.syntax import (
     dotted,
     enclosing_function,
     holds,
+    innermost_loop,
     last_name,
-    loops_of,
     names_in,
     target_text,
     text_of,
@@ -328,7 +328,7 @@ def asks_again(tree: ast.AST, line: int) -> bool:
 
     Example: the sleep in `while not marker.exists(): ⏎ time.sleep(1)`.
     """
-    inner = max((loop for loop in loops_of(tree) if holds(loop, line)), key=lambda loop: loop.lineno, default=None)
+    inner = innermost_loop(tree, line)
     if not isinstance(inner, ast.While):
         return False
     tests = [inner.test, *(node.test for node in walk(inner) if isinstance(node, ast.If))]
@@ -359,8 +359,7 @@ def reads_in_pieces(tree: ast.AST, line: int) -> bool:
     Example: `while len(parts) < size: ⏎ piece = sock.recv(size - len(parts)) ⏎ parts += piece`, with the line of the
     recv; not `while self.running: ⏎ command = sock.recv(4)`.
     """
-    around = [n for n in walk(tree) if isinstance(n, LOOPS) and holds(n, line)]
-    loop = max(around, key=lambda n: n.lineno, default=None)
+    loop = innermost_loop(tree, line)
     if not isinstance(loop, ast.While):
         return False
     sets = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign) and n.value is not None]

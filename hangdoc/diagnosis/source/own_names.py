@@ -11,10 +11,9 @@ from collections import deque
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, walk
+from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, walk
 from hangdoc.model.process import Frame
 
 _MOST_SETTINGS = 24
@@ -25,7 +24,7 @@ def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
     """The setting by which the path that the innermost loop around the line asks for is each process's own; None where
     the source shows none."""
     here = place_of(sources, where.file, where.line)
-    loop = polling_loop(here.tree, where.line) if here is not None else None
+    loop = innermost_loop(here.tree, where.line) if here is not None else None
     if here is None or loop is None:
         return None
     asked = [n for n in walk(loop) if isinstance(n, ast.Call) and last_name(n.func) in names("asks_files")]

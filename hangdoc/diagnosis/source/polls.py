@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources, UserCall
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, loops_of, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    enclosing_function,
+    holds,
+    innermost_loop,
+    last_name,
+    text_of,
+    walk,
+)
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 3
@@ -41,7 +48,7 @@ def what_ends_polling(sources: Sources, stack: Stack) -> Ending | None:
     tree = sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
-    inner, function = polling_loop(tree, where.line), enclosing_function(tree, where.line)
+    inner, function = innermost_loop(tree, where.line), enclosing_function(tree, where.line)
     for asked, ending in _ENDED_BY.items():
         asks = list(_asking(sources, inner, function, names(asked))) if inner is not None else []
         if inner is None or not asks:
@@ -100,16 +107,11 @@ def polls_for_file(sources: Sources, where: Frame) -> bool:
     """True if the innermost loop around the line asks for a file: `while not path.exists(): ⏎ time.sleep(1)`. What
     lists a folder may wait for several, of several ranks."""
     tree = sources.function(where.file, where.line)
-    loop = polling_loop(tree, where.line) if tree is not None else None
+    loop = innermost_loop(tree, where.line)
     if tree is None or loop is None:
         return False
     asks = list(_asking(sources, loop, enclosing_function(tree, where.line), names("asks_files")))
     return bool(asks) and not any(last_name(call.func) in names("lists_files") for call, _, _ in asks)
-
-
-def polling_loop(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
-    """The innermost loop around the line."""
-    return max((loop for loop in loops_of(tree) if holds(loop, line)), key=lambda node: node.lineno, default=None)
 
 
 def calls_in_its_loop(sources: Sources, stack: Stack, called: Collection[str]) -> bool:
@@ -119,7 +121,7 @@ def calls_in_its_loop(sources: Sources, stack: Stack, called: Collection[str]) -
     """
     where = next(iter(user_stack(stack)), None)
     tree = sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
+    loop = innermost_loop(tree, where.line) if tree is not None and where is not None else None
     calls = (n for n in walk(loop) if isinstance(n, ast.Call)) if loop is not None else ()
     return any(last_name(call.func) in called for call in calls)
 

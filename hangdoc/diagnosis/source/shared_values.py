@@ -9,9 +9,8 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of
-from hangdoc.diagnosis.source.polls import polling_loop
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, innermost_loop, last_name, walk
 from hangdoc.model.process import Frame, Stack
 
 _MOST_STEPS = 2
@@ -47,7 +46,7 @@ def what_changes_value(sources: Sources, stack: Stack) -> Frame | None:
     """
     where = next(iter(user_stack(stack)), None)
     tree = sources.function(where.file, where.line) if where is not None else None
-    loop = polling_loop(tree, where.line) if tree is not None and where is not None else None
+    loop = innermost_loop(tree, where.line) if tree is not None and where is not None else None
     if loop is None or where is None or tree is None or not shares_memory(sources):
         return None
     tested = _tested(sources, loop, _MOST_STEPS) - {"self", ""}

@@ -67,6 +67,12 @@ def loops_of(tree: ast.AST) -> tuple[ast.For | ast.AsyncFor | ast.While, ...]:
     return tuple(node for node in walk(tree) if isinstance(node, LOOPS))
 
 
+def innermost_loop(tree: ast.AST | None, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
+    """The innermost loop around the line; None without a tree."""
+    around = [loop for loop in loops_of(tree) if holds(loop, line)] if tree is not None else []
+    return max(around, key=lambda loop: loop.lineno, default=None)
+
+
 def function_name(tree: ast.AST, line: int) -> str:
     """The name of the innermost function around the line; '<module>' outside of any."""
     return getattr(enclosing_function(tree, line), "name", "<module>")

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.evaluate import names_in, truth_of
+from hangdoc.diagnosis.source.guards import Guard, loops_around
 from hangdoc.diagnosis.source.queries import assignments, binds
 from hangdoc.diagnosis.source.sources import Sources, attributes_named
 from hangdoc.model.snapshot import JobSnapshot
@@ -124,6 +125,14 @@ class Values:
         """Rank → how many items each attribute of that last name holds there now, for each class that has such one."""
         return [per_rank for (_, name), per_rank in self.left(ranks).items() if name == f"len({container})"]
 
+    def truths(
+        self, file: str, function: str, test: str | ast.expr | None, ranks: Iterable[int]
+    ) -> dict[int, bool | None]:
+        """Rank → whether the test is true with the values that its frame has now; None where that cannot be told."""
+        text = ast.unparse(test) if isinstance(test, ast.expr) else test or ""
+        seen = {name: self.of(file, function, name) for name in names_in(text)}
+        return {rank: truth_of(text, {name: own[rank] for name, own in seen.items() if rank in own}) for rank in ranks}
+
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""
         return self._at.get((file, plain(function)), {})
@@ -139,7 +148,7 @@ class Values:
         tree = sources.function(file, guard.line)
         if tree is None:
             return per_rank
-        loop = next((g for g in reversed(guards(tree, guard.line)) if g.kind == "loop"), None)
+        loop = next(reversed(loops_around(tree, guard.line)), None)
         since = per_rank.keys() & self._set_since(tree, file, function, guard, name, loop)
         tested = {r: v for r, v in per_rank.items() if r not in since}
         if loop is None:

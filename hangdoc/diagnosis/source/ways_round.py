@@ -7,7 +7,7 @@ import ast
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.locks import let_go_late
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, innermost_loop, walk
 from hangdoc.model.process import Frame
 
 
@@ -39,5 +39,5 @@ def _leads_out(node: ast.Return | ast.Continue | ast.Break | ast.Raise, function
         return not any(holds(statement, node.lineno) for each in tries for statement in each.body)
     if isinstance(node, ast.Return):
         return True
-    loops = [n for n in walk(function) if isinstance(n, LOOPS) and any(holds(s, node.lineno) for s in n.body)]
-    return holds(max(loops, key=lambda loop: loop.lineno), line) if loops else False
+    loop = innermost_loop(function, node.lineno)
+    return loop is not None and holds(loop, line)

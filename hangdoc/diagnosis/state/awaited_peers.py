@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.items import items_of_ended_loops
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.sources import Sources
@@ -78,7 +78,7 @@ def is_to_come(sources: Sources, stack: Stack, place: Stack) -> bool:
         return False
     for frame in way.mine[: way.common]:
         tree = sources.function(frame.file, frame.line)
-        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+        if tree is None or loops_around(tree, frame.line):
             return False
     tree = sources.function(apart[0].file, apart[0].line)
     here, there = ({g.place: g for g in guards(tree, each.line)} if tree is not None else None for each in apart)

@@ -65,3 +65,18 @@ def test_what_is_not_known_is_not_told(job: JobSnapshot, rank_1: tuple[tuple[int
 
 def test_a_rank_that_tells_nothing_leaves_it_untold(job: JobSnapshot) -> None:
     assert told(with_counts(job, r1=((411, 1), "FT", True))) == told(job)
+
+
+@pytest.mark.parametrize(
+    ("since_warm", "said"), [(False, " and never on "), (True, " and, since the first rounds, never on ")]
+)
+def test_never_is_said_of_a_line_only_if_its_counters_began_with_the_first_call(since_warm: bool, said: str) -> None:
+    (path,) = CASE.rglob("dropped_where_queue_is_full_attach.hangdoc")
+    job = snapshot_from_bytes(path.read_bytes())
+    ranks = []
+    for rank in job.ranks:
+        assert rank.process is not None
+        code = tuple(replace(each, since_warm=since_warm) for each in rank.process.code)
+        ranks.append(replace(rank, process=replace(rank.process, code=code)))
+    found = diagnose(replace(job, ranks=tuple(ranks)))
+    assert any(f"drop_full.py:46 has run on rank 0{said}ranks 1 and 2" in each.text for each in found.evidence)

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Fork, fork, same_place, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.queries import (
     assignments,
     binds,
@@ -109,7 +109,7 @@ def _are_in_one_round(case: Case, sides: tuple[Stack, Stack]) -> bool:
         return False
     for frame in where.mine[: where.common]:
         tree = case.sources.function(frame.file, frame.line)
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        loops = loops_around(tree, frame.line)
         counts = [[case.values.of(frame.file, frame.function, name) for name in g.rounds] for g in loops]
         if tree is None or not all(any(map(partial(_is_one_number, case), each)) for each in counts):
             return False
@@ -152,7 +152,7 @@ def _goes_round(sources: Sources, stack: Stack, where: Fork) -> bool:
 def _is_in_loop(sources: Sources, frame: Frame) -> bool:
     tree = sources.function(frame.file, frame.line)
     in_expression = plain(frame.function).startswith("<") and plain(frame.function) != "<module>"
-    return tree is None or in_expression or any(g.kind == "loop" for g in guards(tree, frame.line))
+    return tree is None or in_expression or bool(loops_around(tree, frame.line))
 
 
 def _stays(sources: Sources, tree: ast.AST, where: Fork, chosen_by: ast.expr) -> bool:
@@ -176,7 +176,7 @@ def _stays(sources: Sources, tree: ast.AST, where: Fork, chosen_by: ast.expr) ->
 def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
     """True if the function around the line binds the name, a loop around it at the top of the module sets it, or some
     function there declares it global."""
-    loops = [g for g in guards(tree, line) if g.kind == "loop"]
+    loops = loops_around(tree, line)
     counted = any(name in g.counters or any(map(g.holds, assignments(tree, name))) for g in loops)
     return binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in walk(tree))
 
@@ -205,7 +205,7 @@ def _is_one_object(sources: Sources, where: Fork) -> bool:
             # What calls it by another name, a library or `__call__`, is not known to go over several.
             return not any(_is_in_loop(sources, each) for each in where.mine[: at + 1])
         owner = next(iter(owners))
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"]
+        loops = loops_around(tree, frame.line)
         inside = [n for n in assignments(enclosing_function(tree, frame.line), owner) if any(g.holds(n) for g in loops)]
         if inside or any(owner in g.counters for g in loops):
             return False

@@ -22,7 +22,16 @@ from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    LOOPS,
+    dotted,
+    enclosing_function,
+    holds,
+    innermost_loop,
+    last_name,
+    text_of,
+    walk,
+)
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -223,9 +232,8 @@ def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition
         caller = where.mine[level]
         tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
         here = enclosing_function(tree, caller.line) if tree is not None else ast.Module([], [])
-        loops = [n for n in walk(here) if isinstance(n, ast.For) and any(holds(s, caller.line) for s in n.body)]
-        loop = max(loops, key=lambda node: node.lineno, default=None)
-        if tree is not None and loop is not None:
+        loop = innermost_loop(here, caller.line)
+        if tree is not None and isinstance(loop, ast.For):
             handed_on = level < where.common - 1
             if not _calls_item(loop, caller.line, handed_on=handed_on):
                 return None

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, loops_around
 from hangdoc.diagnosis.source.queries import without_handing_on
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, holds, last_name, walk
@@ -290,8 +290,7 @@ def _is_behind(sources: Sources, stack: Stack, file: str, function: str, line: i
 
 
 def _loops(sources: Sources, frame: Frame) -> list[Guard]:
-    tree = sources.function(frame.file, frame.line)
-    return [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+    return loops_around(sources.function(frame.file, frame.line), frame.line)
 
 
 def _changed_by(statement: ast.stmt) -> Iterator[str]:

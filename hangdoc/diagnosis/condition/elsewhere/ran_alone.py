@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike, is_while
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.lines import Lines
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
@@ -41,13 +41,13 @@ def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[Le
     before the calls in which these ranks wait, and though they may come to that line in this round, they have passed it
     in the one in which side 0 ran it.
     """
-    if not case.ran:
+    if not case.table:
         return []
     found: dict[tuple[str, int, str], LeftBehind] = {}
     stacks = [_by_stack(case, side) for side in ranks]
     for side in (0, 1):
         mine, theirs = ranks[side], ranks[1 - side]
-        for file, line in list(case.ran.ran_alone(mine, theirs))[:_MOST_LINES]:
+        for file, line in list(case.table.ran_alone(mine, theirs))[:_MOST_LINES]:
             # Who is still to come to the line shows nothing; another one that has gone past it does.
             past = [
                 rank
@@ -55,7 +55,7 @@ def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[Le
                 if (awaited and side == 0) or not _is_still_to_come(case.sources, [stack], file, line)
                 for rank in there
             ]
-            one = _decided(case.sources, case.ran, file, line, past) if past else None
+            one = _decided(case.sources, case.table, file, line, past) if past else None
             if one is None or is_alike(one[1]):
                 continue
             sets, jumps = beside(case.sources, file, one[2])
@@ -73,17 +73,19 @@ def _by_stack(case: Case, ranks: tuple[int, ...]) -> dict[Stack, list[int]]:
     return found
 
 
-def _decided(sources: Sources, ran: Ran, file: str, line: int, others: Iterable[int]) -> tuple[str, Guard, int] | None:
+def _decided(
+    sources: Sources, lines: Lines, file: str, line: int, others: Iterable[int]
+) -> tuple[str, Guard, int] | None:
     """(function, the innermost condition around the line that the others have tested, a line under it); None where
     there is none, or the others have never called the function."""
     tree = sources.function(file, line)
-    if tree is None or ran.never_called(others, file, line):
+    if tree is None or lines.never_called(others, file, line):
         return None
     for guard in reversed(guards(tree, _in_suite(tree, line))):
         if not (decides(guard) or is_while(guard)) or (guard.line == line and guard.kind != "try"):
             continue
         asked = _first_of_try(tree, guard) if guard.kind == "try" else guard.line
-        if any(ran.has(rank, file, asked) is not False for rank in ran.known(others)):
+        if any(lines.lately(rank, file, asked) is not False for rank in lines.known(others)):
             return function_name(tree, line), guard, _in_suite(tree, line)
     return None
 

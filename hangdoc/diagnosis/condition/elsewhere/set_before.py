@@ -16,15 +16,33 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, tests_within
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
+from hangdoc.diagnosis.condition.elsewhere.told_settings import (
+    COMPREHENSIONS,
+    WORDS,
+    agreed_on,
+    asks_for_item,
+    by_its_call,
+    common_guards,
+    condition_of,
+    gone_over,
+    in_words,
+    is_agreed,
+    is_plain,
+    is_there,
+    names_alike,
+    place_of_setting,
+    resets,
+    tells,
+    tells_the_place,
+)
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import Place, Setting, place_of, returned, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of
 from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -37,8 +55,6 @@ _MOST_SETTINGS = 6
 """Places that set one value; more of them say nothing. Chosen by hand."""
 _MOST_SEEN = 32
 """Settings that are looked at in all; chosen by hand."""
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-_WORDS = {"filled": "is filled", "counted": "is counted", "ordered": "is put in another order"}
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
@@ -183,7 +199,7 @@ class _Walk:
         elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) <= _MOST_OPERANDS:
             for each in value.elts:
                 yield from self.back(at, each, steps, counts=counts)
-        elif isinstance(value, _COMPREHENSIONS):
+        elif isinstance(value, COMPREHENSIONS):
             yield from self._of_items(at, value, steps)
         elif isinstance(value, ast.Call):
             yield from self._called(at, value, steps, part, counts=counts)
@@ -246,46 +262,46 @@ class _Walk:
     def _of_settings(
         self, at: Place, value: ast.expr, found: list[Setting], steps: int, part: int, *, counts: bool
     ) -> Iterator[Answer]:
-        found = [each for each in found if _place(each) not in self.settled]
+        found = [each for each in found if place_of_setting(each) not in self.settled]
         if isinstance(value, ast.Name) and (through := self.entered.get(at.function)) is not None:
             given = {(n.lineno, n.col_offset) for n in (*through.args, *(each.value for each in through.keywords))}
-            found = [each for each in found if each.how != "given" or _place(each)[1:] in given]
+            found = [each for each in found if each.how != "given" or place_of_setting(each)[1:] in given]
         if counts and isinstance(value, ast.Name | ast.Call):
-            found = [each for each in found if each.how in (*_WORDS, "given", "item") or _is_plain(each.value)]
+            found = [each for each in found if each.how in (*WORDS, "given", "item") or is_plain(each.value)]
         found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
         if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
             return
-        self.settled |= set(map(_place, found))
+        self.settled |= set(map(place_of_setting, found))
         if isinstance(value, ast.Call):
             self.entered |= dict.fromkeys((each.at.function for each in found if each.how == "returned"), value)
         self.asked.add(last_name(value.func if isinstance(value, ast.Call) else value))
         name = f"{last_name(value.func)}()" if isinstance(value, ast.Call) else text_of(value)
-        common = _common([each for each in found if each.at.function is at.function])
+        common = common_guards([each for each in found if each.at.function is at.function])
         texts = {text_of(each.value) for each in found if each.how == "given" and each.value is not None}
         further: list[tuple[Place, ast.expr, int, bool, int]] = []
         for setting in found:
             each, guard = setting, self._around(setting, common if setting.at.function is at.function else set())
             if setting.how == "given" and len(texts) == 1:
                 guard = None  # it decides whether the function is called, and not what it is given
-            if guard is None and (calling := _by_its_call(self.sources, setting)) is not None:
+            if guard is None and (calling := by_its_call(self.sources, setting)) is not None:
                 guard = self._around(calling, set())
                 each = calling if guard is not None else setting
             if counts and each.how in _HANDED_ON:
                 guard = None
             function = getattr(each.at.function, "name", "")
             left = steps - (each.how not in _HANDED_ON)
-            if not counts and _tells(each) and not _is_agreed(each):
+            if not counts and tells(each) and not is_agreed(each):
                 left = steps - 1
                 how = "is decided by" if each.how == "returned" else "is set by"
                 yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
             if guard is not None:
-                condition, test = _condition_of(each.at, guard)
+                condition, test = condition_of(each.at, guard)
                 self.seen.add((each.at.file, guard.line))
                 further += [(each.at, test, -1, False, steps - 1)] if test is not None else []
-                yield Answer(function, (condition,), subject=name, how=_in_words(each, guard))
-            over = _gone_over(each) if guard is None and each.how == "filled" else None
+                yield Answer(function, (condition,), subject=name, how=in_words(each, guard))
+            over = gone_over(each) if guard is None and each.how == "filled" else None
             further += [(each.at, over, -1, False, steps - 1)] if over is not None else []
-            followed = _is_plain(each.value) or each.how == "item"
+            followed = is_plain(each.value) or each.how == "item"
             if each.value is not None and not (counts and guard is None and not followed):
                 further.append((each.at, each.value, each.part if each.part >= 0 else part, counts, left))
         for place, inner, rest, counting, left in further:
@@ -313,155 +329,21 @@ class _Walk:
             if (
                 (guard.place, guard.taken) in common
                 or place in self.seen
-                or (place in self.outside and setting.how not in _WORDS)
+                or (place in self.outside and setting.how not in WORDS)
             ):
                 continue
-            if own in guard.names and (_resets(setting) or len(guard.names) == 1 or _asks_for_item(guard, own)):
+            if own in guard.names and (resets(setting) or len(guard.names) == 1 or asks_for_item(guard, own)):
                 continue
-            if _is_there(setting, guard):
+            if is_there(setting, guard):
                 continue
             tests = {name.rpartition(".")[2] for name in guard.names}
-            if _resets(setting) and tests and tests <= self.asked:
+            if resets(setting) and tests and tests <= self.asked:
                 continue
-            if not self.by_rank and guard.names and all(map(_tells_the_place, guard.names)):
+            if not self.by_rank and guard.names and all(map(tells_the_place, guard.names)):
                 continue
             tested = tuple(name for name in guard.names if name not in rounds)
             if caught or not (
-                _names_alike(guard.condition, tested, counted=tested != guard.names) or _agreed_on(setting.at, guard)
+                names_alike(guard.condition, tested, counted=tested != guard.names) or agreed_on(setting.at, guard)
             ):
                 return guard
         return None
-
-
-def _in_words(setting: Setting, guard: Guard) -> str:
-    """'is filled under'; 'depending on' where it is done in the other arm, or past an `if` that returns."""
-    if setting.how == "returned":
-        return "is decided by"
-    added = not isinstance(setting.node, ast.AugAssign) or isinstance(setting.node.op, ast.Add)
-    what = _WORDS.get(setting.how, "is set") if added else "is changed"
-    return f"{what} under" if guard.taken else f"{what} depending on"
-
-
-def _asks_for_item(guard: Guard, own: str) -> bool:
-    """True if it asks whether the container has an item, as where each is put in once: `if key not in self.cache:`."""
-    return guard.condition.endswith((f" not in {own}:", f" in {own}:"))
-
-
-def _is_agreed(setting: Setting) -> bool:
-    """True if all that is handed on was given to a collective before: `dist.all_reduce(flag) ⏎ return flag.item()`."""
-    asked = names_in(setting.value) if setting.value is not None else ()
-    return _agreed_before(setting.at, tuple(name for name in asked if name != "bool"), setting.line)
-
-
-def _is_there(setting: Setting, guard: Guard) -> bool:
-    """True for a test of whether there is something to hand on: `if job is None: ⏎ break ⏎ plan_for(job)`."""
-    handed = dotted(setting.value) if setting.how == "given" and setting.value is not None else ""
-    return bool(handed) and guard.condition in (f"if {handed} is None:", f"if {handed} is not None:")
-
-
-def _by_its_call(sources: Sources, setting: Setting) -> Setting | None:
-    """A constant that a method sets under no condition, or what it fills, as set by the only call of that method; None
-    where it is another setting, or there are other calls.
-
-    Example: `def forget(self): ⏎ self.shape = None`, and `if stale: ⏎ channel.forget()` → that call.
-    """
-    function = setting.at.function
-    name = getattr(function, "name", "")
-    is_flag = isinstance(setting.value, ast.Constant) and setting.how == "set"
-    if not (is_flag or setting.how in _WORDS) or not name or name.startswith("__"):
-        return None
-    calls = [each for each in sources.user_calls(name) if each.function is not function]
-    if len(calls) != 1 or len(sources.user_definitions(name)) != 1:
-        return None
-    at = Place(calls[0].file, calls[0].tree, calls[0].function)
-    return replace(setting, at=at, node=calls[0].call, target=None)
-
-
-def _gone_over(setting: Setting) -> ast.expr | None:
-    """What the innermost `for` around it goes over: as often it fills what it fills."""
-    loops = [n for n in ast.walk(setting.at.function) if isinstance(n, ast.For) and holds(n, setting.line)]
-    return max(loops, key=lambda loop: loop.lineno).iter if loops else None
-
-
-def _tells_the_place(name: str) -> bool:
-    return is_rank_name(name) or name.isupper() or pattern("count_of_ranks").search(name) is not None
-
-
-def _agreed_on(at: Place, guard: Guard) -> bool:
-    """True if all that it tests was given to a collective before: `dist.all_reduce(flag) ⏎ if flag.item():`."""
-    return _agreed_before(at, guard.names, guard.line)
-
-
-def _agreed_before(at: Place, asked: tuple[str, ...], line: int) -> bool:
-    given = {
-        dotted(each)
-        for node in ast.walk(at.function)
-        if isinstance(node, ast.Call) and node.lineno < line and last_name(node.func) in names("agrees")
-        for each in node.args[:1]
-    }
-    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in asked]
-    return bool(tested) and all(name in given for name in tested)
-
-
-def _place(setting: Setting) -> tuple[str, int, int]:
-    return setting.at.file, setting.line, setting.node.col_offset
-
-
-def _resets(setting: Setting) -> bool:
-    """True for `self.bad = 0` and `rows.clear()`."""
-    if isinstance(setting.node, ast.Call):
-        return last_name(setting.node.func) == "clear"
-    return isinstance(setting.value, ast.Constant)
-
-
-def _condition_of(at: Place, guard: Guard) -> tuple[Condition, ast.expr | None]:
-    """The guard as it is told, and what it tests: of a `case` what the `match` asks."""
-    for node in ast.walk(at.tree):
-        if isinstance(node, ast.If | ast.While) and node.lineno == guard.line:
-            return Condition(guard.condition, at.file, guard.line), node.test
-        if isinstance(node, ast.Match) and any(case.pattern.lineno == guard.line for case in node.cases):
-            return Condition(f"match {text_of(node.subject)}:", at.file, node.lineno), node.subject
-    return Condition(guard.condition, at.file, guard.line), None
-
-
-def _common(found: list[Setting]) -> set[tuple[tuple[int, str], bool]]:
-    """The guards that all settings of the function are under, in one arm: none of them chooses between these."""
-    around = [{(g.place, g.taken) for g in guards(each.at.tree, each.line)} for each in found]
-    return set.intersection(*around) if len(around) > 1 else set()
-
-
-def _is_plain(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Name | ast.Attribute)
-
-
-def _tells(setting: Setting) -> bool:
-    """True if what it sets is a test, that may differ between the ranks, and not only of whether it was ever set."""
-    value, own = setting.value, dotted(setting.target) if setting.target is not None else ""
-    if value is None or not _tests(value) or _names_alike(text_of(value), names_in(value)):
-        return False
-    return not (isinstance(value, ast.IfExp) and own in names_in(value.test))
-
-
-def _tests(value: ast.expr) -> bool:
-    """True for an expression that tests something, or asks for a file or the environment."""
-    if isinstance(value, _COMPREHENSIONS):
-        return any(each.ifs for each in value.generators)
-    if isinstance(value, ast.Dict | ast.List | ast.Set | ast.Tuple | ast.Lambda):
-        return False
-    parts = list(ast.walk(value))
-    tests = any(isinstance(each, ast.Compare | ast.BoolOp | ast.Not | ast.IfExp) for each in parts)
-    chosen = any(isinstance(each, _COMPREHENSIONS) and any(g.ifs for g in each.generators) for each in parts)
-    asks = (dotted(each) for each in parts if isinstance(each, ast.Attribute | ast.Name))
-    return tests or chosen or any(pattern("asks_outside").search(each) for each in asks)
-
-
-def _names_alike(condition: str, tested: tuple[str, ...], *, counted: bool = False) -> bool:
-    """True for a condition that is the same on all ranks by its words: settings of the job, and counts of rounds."""
-    if pattern("same_everywhere").search(condition):
-        return True
-    return (bool(tested) or counted) and all(
-        name.rpartition(".")[2].isupper()
-        or pattern("job_setting").search(name)
-        or pattern("counts_rounds").search(name)
-        for name in tested
-    )

@@ -20,7 +20,15 @@ from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of, walk
+from hangdoc.diagnosis.source.syntax import (
+    dotted,
+    enclosing_function,
+    innermost_loop,
+    last_name,
+    names_in,
+    text_of,
+    walk,
+)
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -141,8 +149,7 @@ class _Search:
 
         Examples: `for k in range(0, len(rows), 8): ⏎ yield rows[k : k + 8]`; `while self.heap: ⏎ yield pop(self.heap)`.
         """
-        loops = [n for n in walk(function) if isinstance(n, ast.For | ast.While) and holds(n, node.lineno)]
-        inner = max(loops, key=lambda each: each.lineno, default=None)
+        inner = innermost_loop(function, node.lineno)
         if isinstance(inner, ast.For):
             yield from self.of_value(file, function, inner.iter, steps)
         elif isinstance(inner, ast.While) and isinstance(inner.test, ast.Name | ast.Attribute):

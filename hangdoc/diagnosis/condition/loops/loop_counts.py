@@ -29,7 +29,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.loops import (
     calls_its_items,
     ends_alike,
@@ -187,7 +187,7 @@ def _loops_around(case: Case, stack: Stack, loop: BranchPoint) -> list[tuple[Fra
         tree = case.sources.function(frame.file, frame.line)
         if tree is None:
             return None
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"]
+        loops = loops_around(tree, frame.line)
         found += [(frame, g.rounds) for g in loops if frame is not frames[own] or g.span[0] < loop.guard.span[0]]
     return found
 
@@ -235,7 +235,7 @@ def _is_innermost(case: Case, loop: BranchPoint, call: Token) -> bool:
     """True if no other loop of the same function lies between this one and the call."""
     frame = call.frame
     tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    around = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None and frame is not None else []
+    around = loops_around(tree, frame.line) if frame is not None else []
     return not around or around[-1].place == loop.guard.place
 
 

@@ -68,11 +68,9 @@ def seen_way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: t
     The ranks' calls agree up to here, so no rank has left the loop alone before.
     """
     tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
-    out = way_out_guards(tree, loop.guard.line) if tree is not None and case.ran else []
+    out = way_out_guards(tree, loop.guard.line) if tree is not None and case.table else []
     found = {
-        guard.place: guard
-        for guard in out
-        if decided(case.sources, case.ran, loop.file, guard, under=inside, others=left) == SEEN
+        guard.place: guard for guard in out if decided(case.table, loop.file, guard, under=inside, others=left) == SEEN
     }
     return next(iter(found.values())) if len(found) == 1 else None
 

@@ -7,9 +7,11 @@ import ast
 import pytest
 
 from hangdoc.diagnosis.condition.tested import FITS, REFUTED, SEEN, UNKNOWN, decided
+from hangdoc.diagnosis.execution.table import Table
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.ran import Ran
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.process import Process
 from hangdoc.model.ran import RanCode
 from hangdoc.model.snapshot import SourceText
 
@@ -30,18 +32,24 @@ def load(self, path):
         return None
     share(rows)
 """
-SOURCES = Sources((SourceText(FILE, "load", 1, TEXT),))
+SOURCE = (SourceText(FILE, "load", 1, TEXT),)
+SOURCES = Sources(SOURCE)
 EVERY = {2, 3, 5, 6, 7, 10, 11, 12, 14}
 TO_THE_END = {2, 5, 6, 10, 14}
 
 
-def ran(**lines: set[int]) -> Ran:
+def ran(**lines: set[int]) -> Table:
     """What has run, by rank: r0={2, 5}."""
     codes = {
         int(rank[1:]): (RanCode(FILE, "load", 1, bool(some), tuple(sorted(some)), tuple(sorted(EVERY - some))),)
         for rank, some in lines.items()
     }
-    return Ran(SOURCES, codes)
+    return table(codes)
+
+
+def table(codes: dict[int, tuple[RanCode, ...]]) -> Table:
+    processes = {rank: Process(rank, 1, "rank", code=code) for rank, code in codes.items()}
+    return Table(SOURCES, Program(SOURCE), processes, {})
 
 
 def guard(line: int) -> Guard:
@@ -61,12 +69,12 @@ def guard(line: int) -> Guard:
     ids=["taken", "not taken", "never come to", "caught", "gone past", "taken in one round"],
 )
 def test_what_the_culprit_has_run_tells_where_it_left(culprit: set[int], line: int, expected: int) -> None:
-    assert decided(SOURCES, ran(r0=TO_THE_END, r1=culprit), FILE, guard(line), under=(0,), others=(1,)) == expected
+    assert decided(ran(r0=TO_THE_END, r1=culprit), FILE, guard(line), under=(0,), others=(1,)) == expected
 
 
 def test_what_both_sides_have_done_in_some_round_says_nothing() -> None:
     both = TO_THE_END | {7}
-    assert decided(SOURCES, ran(r0=both, r1=both), FILE, guard(6), under=(0,), others=(1,)) == UNKNOWN
+    assert decided(ran(r0=both, r1=both), FILE, guard(6), under=(0,), others=(1,)) == UNKNOWN
 
 
 def test_a_test_that_was_never_passed_fits() -> None:
@@ -74,20 +82,20 @@ def test_a_test_that_was_never_passed_fits() -> None:
         0: (RanCode(FILE, "load", 1, True, (2, 5, 6, 10), (14,)),),
         1: (RanCode(FILE, "load", 1, True, (2, 5, 6), (10, 14)),),
     }
-    found = decided(SOURCES, Ran(SOURCES, codes), FILE, guard(6), under=(0,), others=(1,))
+    found = decided(table(codes), FILE, guard(6), under=(0,), others=(1,))
     assert found == FITS
 
 
 def test_lines_that_may_have_run_in_the_first_rounds_refute_nothing() -> None:
     idle = tuple(sorted(EVERY - {2, 5, 6}))
     codes = {1: (RanCode(FILE, "load", 1, True, (2, 5, 6), idle, since_warm=True),)}
-    assert decided(SOURCES, Ran(SOURCES, codes), FILE, guard(2), under=(0,), others=(1,)) == UNKNOWN
+    assert decided(table(codes), FILE, guard(2), under=(0,), others=(1,)) == UNKNOWN
 
 
 def test_a_function_that_was_never_called_has_run_none_of_its_lines() -> None:
-    known = Ran(SOURCES, {0: (RanCode(FILE, "load", 1, False),), 1: (RanCode(FILE, "load", 1, True, (2, 5)),)})
+    known = table({0: (RanCode(FILE, "load", 1, False),), 1: (RanCode(FILE, "load", 1, True, (2, 5)),)})
     assert known.never_called((0,), FILE, 5)
-    assert known.has(0, FILE, 8) is False
-    assert known.has(1, FILE, 8) is None
+    assert known.ran(0, FILE, 8) is False
+    assert known.ran(1, FILE, 8) is None
     assert list(known.ran_alone((1,), (0,))) == [(FILE, 2), (FILE, 5)]
     assert list(known.ran_alone((1,), (2,))) == []

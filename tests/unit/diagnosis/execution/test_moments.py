@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.execution.moments import moment
+from hangdoc.diagnosis.execution.outcomes import Outcomes
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.diagnosis import BranchMoment
@@ -65,7 +66,8 @@ def process(*tests: BranchCounts, taken: str = "") -> Process:
 
 
 def told(line: int, *processes: Process | None, culprits: tuple[int, ...] = (1,)) -> BranchMoment | None:
-    return moment(SOURCES, FILE, line, dict(enumerate(processes)), culprits)
+    seen = {rank: each for rank, each in enumerate(processes) if each is not None}
+    return moment(SOURCES, Outcomes(seen), FILE, line, range(len(processes)), culprits)
 
 
 ONCE = test(2, "TF", (1, 411), "F" * 15 + "T")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 from hangdoc.diagnosis.execution.table import Difference, Table
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.source.ran import Ran
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts
 from hangdoc.model.process import Frame, Process
@@ -26,6 +27,17 @@ CODE = textwrap.dedent(
             self.high += 1
         for part in self.parts:
             reduce(part)
+
+    def serve(self):
+        while True:
+            request = receive()
+            if not request:
+                continue
+            answer(request)
+            try:
+                flush()
+            except OSError:
+                self.lost += 1
     """
 ).lstrip("\n")
 PROGRAM = Program((), [Module(FILE, "sha256:0", CODE)])
@@ -44,10 +56,10 @@ BAD, HIGH, PARTS = test_at(2), test_at(5), test_at(8)
 
 def table(counted: Counted, branches: tuple[BranchCounts, ...] = (), at: dict[int, int] | None = None) -> Table:
     """``counted``: rank → (lines that ran, idle lines). ``at``: rank → the line that its thread is at."""
-    codes = {r: [RanCode(FILE, "step", 1, called=True, ran=ran, idle=idle)] for r, (ran, idle) in counted.items()}
-    processes = {rank: Process(rank, 1, "rank", branches=branches) for rank in counted}
+    codes = {r: (RanCode(FILE, "", 1, called=True, ran=ran, idle=idle),) for r, (ran, idle) in counted.items()}
+    processes = {rank: Process(rank, 1, "rank", code=codes[rank], branches=branches) for rank in counted}
     stacks = {rank: (Frame(FILE, line, "step"),) for rank, line in (at or {}).items()}
-    return Table(PROGRAM, Ran(Sources(()), codes), processes, stacks)
+    return Table(Sources(()), PROGRAM, processes, stacks)
 
 
 def test_one_side_alone_ran_the_line_under_a_test() -> None:
@@ -88,3 +100,31 @@ def test_never_asked_needs_a_counter_of_each_rank() -> None:
     assert not found.never_asked(HIGH, (0, 1))
     assert not found.never_asked(HIGH, (0, 7))
     assert not found.never_asked(HIGH, ())
+
+
+def test_what_runs_again_after_an_outcome_need_not_have_had_it() -> None:
+    """The first round of `while True:` comes before each outcome in it; a `continue` goes past the rest of a round."""
+    empty = test_at(14)
+    found = table({0: ((13,), (16,)), 1: ((13, 16), ())})
+    assert [found.had(empty, "False", rank)[0] for rank in (0, 1)] == [False, True]
+    assert [found.had(empty, "True", rank)[0] for rank in (0, 1)] == [None, None]
+
+
+def test_what_a_guard_asks() -> None:
+    tree = ast.parse(CODE)
+    found = table({})
+    asked = {guard.line: found.choice(FILE, guard) for line in (3, 5, 9, 18) for guard in guards(tree, line)}
+    told = {line: (each.predicates[0].line, each.under, each.past) for line, each in asked.items() if each is not None}
+    assert told == {
+        2: (2, "False", "True"),
+        8: (8, "round", ""),
+        14: (14, "False", "True"),
+        17: (19, "ended", "raised"),
+    }
+
+
+def test_rounds_that_began_before_the_function_was_warm_are_told_apart_from_never() -> None:
+    code = (RanCode(FILE, "step", 1, called=True, ran=(2, 5), idle=(3,), since_warm=True),)
+    found = Table(Sources(()), PROGRAM, {0: Process(0, 1, "rank", code=code)}, {})
+    assert found.had(BAD, "True", 0) == (None, "")
+    assert found.had(BAD, "True", 0, lately=True) == (False, "counters")

@@ -20,7 +20,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, suspected, weights
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
-from hangdoc.diagnosis.hypotheses.waits import on_circles
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.kinds import Confidence
@@ -239,16 +238,6 @@ def test_confidence_follows_from_the_share() -> None:
     assert first.confidence is Confidence.CERTAIN
     shared = [replace(first, share=share).confidence for share in (0.98, 0.7, 0.69)]
     assert shared == [Confidence.LIKELY, Confidence.LIKELY, Confidence.POSSIBLE]
-
-
-@given(st.dictionaries(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3), max_size=7))
-@settings(deadline=None)
-def test_a_rank_is_on_a_circle_if_a_way_leads_back_to_it(ahead: dict[int, list[int]]) -> None:
-    ahead = {rank: [each for each in following if each != rank] for rank, following in ahead.items()}
-    reached = {rank: set(following) for rank, following in ahead.items()}
-    for _ in range(7):
-        reached = {rank: found.union(*(reached.get(each, ()) for each in found)) for rank, found in reached.items()}
-    assert on_circles(ahead) == {rank for rank, found in reached.items() if rank in found}
 
 
 @pytest.mark.parametrize("seed", range(8))

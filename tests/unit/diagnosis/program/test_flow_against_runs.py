@@ -234,3 +234,26 @@ def test_predicates_have_two_outcomes_and_all_ends_at_the_exit(code):
         for each in following:
             assert node in graph.predecessors[each]
     assert not graph.successors[EXIT]
+
+
+@settings(max_examples=150, deadline=None)
+@given(functions())
+def test_an_outcome_has_been_passed_if_without_it_no_way_leads_to_the_node(code):
+    body = body_of(code)
+    graph = body.graph
+
+    def reached(without=None):
+        found, waiting = {ENTRY}, [ENTRY]
+        while waiting:
+            node = waiting.pop()
+            ways = zip(graph.successors[node], graph.labels[node], strict=True)
+            news = {each for each, label in ways if (node, label) != without} - found
+            found |= news
+            waiting += news
+        return found
+
+    every = reached()
+    outcomes = {(node, label) for node in graph.tests for label in graph.labels[node]}
+    needed = {outcome: every - reached(outcome) for outcome in outcomes if outcome[1] != "raises"}
+    for node in every:
+        assert set(body.passed(node)) == {each for each, nodes in needed.items() if node in nodes}, f"{code}\n{node}"

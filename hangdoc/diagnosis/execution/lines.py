@@ -1,4 +1,4 @@
-"""Which lines of the program have run on which ranks, as far as the interpreters' counters say.
+"""Which lines of the program have run on which ranks, as the interpreters' counters and the probes' recorders say.
 
 Example: of `if not rows:` at 41 with `self.skipped += 1` at 42, rank 2 has run line 42 and ranks 0 and 1 have not; of
 a line without a counter (`pass`, `continue`), nothing is known.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.ran import RanCode
 
 
@@ -28,15 +30,28 @@ class _File:
     uncalled: set[int] = field(default_factory=set)
 
 
-class Ran:
+class Split(NamedTuple):
+    """Ranks, by whether they have run a line."""
+
+    ran: tuple[int, ...]
+    never: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+
+class Lines:
     """What has run, by rank, file and line."""
 
-    def __init__(self, sources: Sources, codes: Mapping[int, Iterable[RanCode]]) -> None:
+    def __init__(self, sources: Sources, processes: Mapping[int, Process], stacks: Mapping[int, Stack]) -> None:
+        """``stacks``: that of each rank's main thread. Of a rank that is at a line which it never ran, by what is said
+        of its lines, nothing is known."""
         self._sources = sources
         self._ranks: dict[int, dict[str, _File]] = {}
-        for rank, found in codes.items():
-            for code in found:
+        for rank, process in processes.items():
+            for code in process.code:
                 self._add(self._ranks.setdefault(rank, {}).setdefault(code.file, _File()), code)
+        for rank in list(self._ranks):
+            if any(self.ran(rank, f.file, f.line) is False for f in user_stack(stacks.get(rank, ()))):
+                del self._ranks[rank]
 
     @staticmethod
     def _add(file: _File, code: RanCode) -> None:
@@ -53,8 +68,15 @@ class Ran:
         """Those of the ranks of which anything is known."""
         return tuple(rank for rank in ranks if rank in self._ranks)
 
-    def has(self, rank: int, file: str, line: int) -> bool | None:
-        """True if the rank has run the line, False if it has not, None where that is not known."""
+    def ran(self, rank: int, file: str, line: int) -> bool | None:
+        """True if the rank has run the line, False if it never has, None where that is not known: also of a line that
+        may have run in the first rounds."""
+        lines = self._ranks.get(rank, {}).get(file)
+        return None if lines is not None and line in lines.lately - lines.ran else self.lately(rank, file, line)
+
+    def lately(self, rank: int, file: str, line: int) -> bool | None:
+        """The same; False also where it has not since the function became warm. It tells sides apart, and is no
+        proof."""
         lines = self._ranks.get(rank, {}).get(file)
         if lines is None:
             return None
@@ -64,10 +86,11 @@ class Ran:
             return False
         return False if self._is_uncalled(lines, file, line) else None
 
-    def for_sure(self, rank: int, file: str, line: int) -> bool | None:
-        """The same; None also for a line that may have run in the first rounds."""
-        lines = self._ranks.get(rank, {}).get(file)
-        return None if lines is not None and line in lines.lately - lines.ran else self.has(rank, file, line)
+    def split(self, ranks: Iterable[int], file: str, line: int) -> Split:
+        """The ranks by what ``ran`` says of each."""
+        found = {rank: self.ran(rank, file, line) for rank in ranks}
+        parts = (tuple(rank for rank, has in found.items() if has is way) for way in (True, False, None))
+        return Split(*parts)
 
     def never_called(self, ranks: Iterable[int], file: str, line: int) -> bool:
         """True if none of the ranks has called the function around the line."""
@@ -104,7 +127,7 @@ class Ran:
             if is_library(Frame(file, 0, "")):
                 continue
             for line in sorted(set.intersection(*(self._ranks[rank][file].ran for rank in mine))):
-                if all(self.has(rank, file, line) is False for rank in theirs):
+                if all(self.lately(rank, file, line) is False for rank in theirs):
                     yield file, line
 
     def called_alone(self, ranks: tuple[int, ...], others: tuple[int, ...]) -> Iterator[tuple[str, int]]:
