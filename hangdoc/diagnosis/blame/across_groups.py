@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
@@ -18,9 +18,6 @@ from hangdoc.model.wording import ranks_text
 
 _MOST_GROUPS = 8
 """Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
-_MOST_JOINED = 3
-"""Pairs of groups whose repairs are joined, and repairs of each pair; chosen by hand: 27 combinations, each costs one
-pass over the graph."""
 _Threads = dict[int, frozenset[int]]
 """Rank → the threads from which it called on a group."""
 
@@ -47,8 +44,7 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
         return _crossed(case, crossed)
     if not found:
         return None
-    joined = _joined(case, found)
-    return decide(case, joined, proved=True) if joined else at_most_likely(decide(case, found[0], proved=True))
+    return at_most_likely(decide(case, found[0], proved=True))
 
 
 def _crossed(case: Case, candidates: list[Alignment]) -> Blame[Diverged]:
@@ -149,19 +145,3 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
     who = ranks_text(alignment.culprits)
     sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
     return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
-
-
-def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
-    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks.
-
-    ``found[i]``: the repairs of pair i. Example: rank 0 swapped groups 1 and 2, rank 3 swapped groups 3 and 4 → one
-    repair of ranks 0 and 3.
-    """
-    passed: dict[tuple[int, ...], Alignment] = {}
-    for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
-        gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
-        joined = replace(parts[0], gaps=gaps, cost=sum(a.cost for a in parts))
-        if joined.culprits not in passed and case.graph.dissolves(joined.culprits):
-            passed[joined.culprits] = joined
-    fewest = min(map(len, passed), default=0)
-    return [joined for ranks, joined in passed.items() if len(ranks) == fewest]

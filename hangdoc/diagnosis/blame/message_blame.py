@@ -92,7 +92,7 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
             if not case.has_history and alone_in_exchange(case, (waiter,)):
                 return too_many((waiter,), (peer,))
             return Blame(found, (peer,), others, proved=True, sure=sure)
-    return None if case.has_history else _partners(case)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +154,6 @@ def _turned_back(case: Case, peer: int, waiter: int) -> bool:
     left = left_behind(case, ((peer,), others)) if not case.has_history and others else []
     within = {(f.file, plain(f.function).rpartition(".")[2]) for f in user_stack(case.activities[waiter].stack)}
     return any(each.side == 0 and each.jumps and (each.file, each.function) in within for each in left)
-
-
-def _partners(case: Case) -> Blame[MissingPartner] | None:
-    """The peers of several messages, each without its partner, if these messages would let all ranks go on.
-
-    Example: of two pipelines, ranks 2 and 5 wait in recv from 1 and 4, and all others in a barrier → 1 and 4.
-    """
-    robbed = [pair for pair in missing_partners(case) if not is_on_its_way(case, *pair)]
-    peers = tuple(sorted({peer for _, peer in robbed}))
-    if len(peers) < 2 or not case.graph.dissolves(peers):
-        return None
-    sure = "either the messages were not sent, or one too many is expected"
-    waiting = tuple(rank for rank, _ in robbed)
-    return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
 
 
 def message_in_other_group(case: Case) -> Blame[OtherGroup] | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
-from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
@@ -212,9 +211,6 @@ def _all_asked(case: Case, waiting: tuple[int, ...], called: str, chain: Chain) 
         return other
     sure = f"{called}() waits for a further call, and all that make it wait for its answer"
     proved = chain.last.thread.wakes_in is None
-    if (odd := odd_by_lines(case, waiting)) is not None:
-        told, likely = f"{sure}; {ran_alone_text(odd)}", Confidence.LIKELY
-        return Blame(AllAsked(waiting, called, chain), (odd,), proved=proved, confidence=likely, sure=told)
     return Blame(AllAsked(waiting, called, chain), waiting, proved=proved, sure=sure)
 
 

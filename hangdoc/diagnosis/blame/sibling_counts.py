@@ -47,11 +47,6 @@ def odd_among_siblings(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | 
         sure = f"rank {peer} has passed such messages with {ranks_text(passed)}, and none with rank {waiter}"
         explained = replace(found.found, skipped=never[0])
         return replace(found, found=explained, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
-    only = _only_it_has_not(case, waiter, peer)
-    if only is not None:
-        sure = f"{ranks_text(only[1])} have issued such messages with rank {waiter}, and rank {peer} has issued none"
-        explained = replace(found.found, skipped=only[0])
-        return replace(found, found=explained, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     siblings = _with_one_more(case, waiter, peer)
     if siblings:
         sure = f"{ranks_text(siblings)} have each sent rank {waiter} one more than rank {peer}"
@@ -140,27 +135,6 @@ def _with_all_but_one(case: Case, waiter: int, peer: int) -> tuple[LeftOut, set[
     if len(passed) < _FEWEST_SIBLINGS or set(passed) != there - {waiter}:
         return None
     return LeftOut(peer, waiter, way, list(passed.values())[-1], never=True), set(passed)
-
-
-def _only_it_has_not(case: Case, waiter: int, peer: int) -> tuple[LeftOut, tuple[int, ...]] | None:
-    """The message that all other ranks have issued for this one, from one line, and the peer alone has not; (it, those
-    ranks).
-
-    Example: rank 0 hands out shards, and waits in the send to rank 2; rank 1 has taken its own at line 41, and rank 3
-    waits there for it → the recv of rank 2.
-    """
-    way = "recv" if case.activities[waiter].kind == ActivityKind.SEND else "send"
-    stacks: dict[int, Stack] = {}
-    others = tuple(sorted(set(case.activities) - {waiter, peer}))
-    for rank in (*others, peer):
-        journal = case.ranks[rank].journal
-        if journal is None or not journal.has_all_messages:
-            return None
-        issued = [m for m in journal.point_to_points if message_way(m.op) == way and (rank == peer or m.peer == waiter)]
-        stacks |= {rank: journal.stack(issued[-1].stack)} if issued else {}
-    if len(others) < _FEWEST_SIBLINGS or set(stacks) != set(others) or len(set(map(_line, stacks.values()))) != 1:
-        return None
-    return LeftOut(peer, waiter, way, stacks[others[0]], never=True), others
 
 
 def _line(stack: Stack) -> tuple[str, int] | None:

@@ -23,7 +23,6 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
 
-_role = attrgetter("role")
 _MOST_RANKS = 256
 """That are compared; chosen by hand: each has all that its ring holds."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.interrupting import was_interrupted
-from hangdoc.diagnosis.blame.larger_groups import alone_of_all, in_company, led_alone, left_company
+from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
 from hangdoc.diagnosis.blame.own_steps import left_its_turn, left_own_path, only_one_to_go, others_strayed, strayed
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
@@ -55,14 +55,12 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     # The surest comes first; each answers only if it fits exactly one of the repairs.
     tried = (
         _by_interruption,
-        _by_pending_exception,
         _by_condition_on_rank,
         _by_lock,
         _by_company,
         _by_own_history,
         _by_what_asks_for_rank,
         _by_other_groups,
-        _by_what_ran,
         _by_its_end,
         _by_own_order,
     )
@@ -96,12 +94,6 @@ def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] 
         if len(fit) == 1
         else None
     )
-
-
-def _by_pending_exception(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits are in the exit of a context that an exception left, the reason in words)."""
-    fit = [o for o in options if has_pending(case, o.alignment)]
-    return (fit[0], f"an exception led {_culprits_text(fit[0])} there") if len(fit) == 1 else None
 
 
 def has_pending(case: Case, alignment: Alignment) -> bool:
@@ -178,14 +170,6 @@ def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] 
     if len(fit) != 1:
         return None
     return fit[0], f"ranks of other groups took the path of {ranks_text(others_in(fit[0].alignment))}"
-
-
-def _by_what_ran(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits alone have been in their arm of its condition, of the ranks of all groups)."""
-    fit = [o for o in options if alone_of_all(case, o.alignment.culprits, o.alignment.history.members, o.guards)]
-    if len(fit) != 1:
-        return None
-    return fit[0], led_alone(fit[0].guards[0], fit[0].alignment.culprits)
 
 
 def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

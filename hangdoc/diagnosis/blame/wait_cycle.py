@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.late_to_ask import late_to_ask
-from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
@@ -123,7 +122,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         return Blame(replace(found, in_turn=turn), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
-        silent = _without_those_that_sent(case, ring, [(each.rank,) for each in ring])
+        silent = [(each.rank,) for each in ring]
         if len(silent) == 1:
             sure = f"{circle}; only {ranks_text(silent[0])} does not send before it receives"
             return Blame(found, silent[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
@@ -136,7 +135,6 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         sure = f"{circle}; rank {early} sends before it receives, and its sends can end early"
         return Blame(found, (early,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
-    odd = _without_those_that_sent(case, ring, odd)
     new = [ranks for ranks in odd if not any(_has_passed_before(case, rank) for rank in ranks)]
     first = any(_is_its_first(case, rank) for ranks in odd for rank in ranks)
     if len(odd) > 1 and len(new) == 1 and ring and not first:
@@ -161,10 +159,6 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         sure = f"{circle}; all others with rank {rank}'s part have got what it waits for"
         return Blame(replace(found, late=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1:
-        one = odd_by_lines(case, [ranks[0] for ranks in odd if len(ranks) == 1])
-        if one is not None:
-            sure = f"{circle}; {ran_alone_text(one)}"
-            return Blame(found, (one,), proved=True, confidence=Confidence.LIKELY, sure=sure)
         return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
     unnamed = any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
@@ -281,19 +275,6 @@ def _able_to_break(case: Case, places: list[tuple[int, ...]], holders: set[int])
     enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in enough if len(ranks) == len(enough[0])]
     return [ranks for ranks in odd if holders.issuperset(ranks)] or odd
-
-
-def _without_those_that_sent(
-    case: Case, ring: tuple[Activity, ...], odd: list[tuple[int, ...]]
-) -> list[tuple[int, ...]]:
-    """``odd`` without the ranks that send in every round before they receive, where nobody's history shows more.
-
-    Example: rank 0 gives `self.push(x)` before its recv, and the others receive first → the others.
-    """
-    if case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
-        return odd
-    sent = {a.rank for a in ring if sent_before(case.sources, a.stack) is not None}
-    return [ranks for ranks in odd if sent.isdisjoint(ranks)] or odd
 
 
 def _ring_of_some(case: Case) -> tuple[Activity, ...]:

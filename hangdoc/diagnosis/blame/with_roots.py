@@ -23,7 +23,6 @@ from hangdoc.diagnosis.blame.kept_lock import kept_lock
 from hangdoc.diagnosis.blame.left_lock import left_lock
 from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
-from hangdoc.diagnosis.blame.odd_by_lines import odd_by_lines, ran_alone_text
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, beside_a_server
@@ -32,7 +31,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     CutOff,
-    EndedFirst,
     Explanation,
     Gone,
     HeldUpUnseen,
@@ -58,17 +56,6 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
         sure = f"{sure}; most ranks have ended well, so the others may have made a call too many"
         return Blame(Gone(), gone, (left,), proved=proved, sure=sure)
     return Blame(Gone(), gone, proved=proved, confidence=how, sure=sure)
-
-
-def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
-    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
-    explains; before the graph, in which a rank that has ended waits like any other."""
-    case = inquiry.case
-    if case.job.mode != "dump" or not case.times.ended_first:
-        return None
-    ranks = case.times.ended_first
-    sure = "the times of the dump files, and of the last calls in them"
-    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -128,10 +115,6 @@ def waiting_roots(
     served = beside_a_server(case, alone_root) or not_finished(case, alone_root) if alone_root is not None else None
     if served is not None:
         return served
-    odd = odd_by_lines(case, case.seen) if len(roots) > 1 else None
-    if odd is not None and not any(activity.moving for activity in case.activities.values()):
-        sure = f"{how_many_wait(case)}; {ran_alone_text(odd)}"
-        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
     sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))

@@ -15,14 +15,13 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
-from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines, odd_by_lines, ran_alone_text
+from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
-from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
@@ -129,9 +128,6 @@ def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | Blame[WentPast] | Blam
         return Blame(OutsideWait(), few, (rest[0],), sure=f"{sure}; {ranks_text(few)} at another line than the others")
     if (other := odd_by_value(inquiry.case)) is not None:
         return other
-    odd = odd_by_lines(inquiry.case, activities)
-    if odd is not None:
-        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=f"{sure}; {ran_alone_text(odd)}")
     return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 
@@ -150,9 +146,6 @@ def polling_ranks(
         return None
     if (other := odd_by_value(case)) is not None:
         return other
-    if (odd := odd_by_lines(case, case.activities)) is not None:
-        sure = f"every rank polls for it, and {ran_alone_text(odd)}"
-        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=sure)
     if (odd := left_out_by_lines(case, case.activities)) is not None:
         sure = f"every rank polls for it, and rank {odd} alone has not run what all others have"
         return Blame(OutsideWait(), (odd,), (tuple(r for r in sorted(case.activities) if r != odd),), sure=sure)
@@ -210,16 +203,6 @@ def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no other rank was seen to wait")
 
 
-def nothing(inquiry: Inquiry) -> Blame[Nothing] | Blame[OutsideWait]:
-    """Last: no rank waits for another. Where none has moved for long, the one that went another way left something
-    out."""
-    case, sure = inquiry.case, "no rank was seen to wait for another"
-    patient = case.job.mode == "watch" and case.job.stalled_for >= case.job.give_up_after
-    odd = odd_by_lines(case, case.activities) if patient and _all_rest(case) else None
-    if odd is not None:
-        return Blame(OutsideWait(), (odd,), confidence=Confidence.LIKELY, sure=f"{sure}; {ran_alone_text(odd)}")
-    return Blame(Nothing(), confidence=Confidence.LIKELY, sure=sure)
-
-
-def _all_rest(case: Case) -> bool:
-    return not any(a.moving for a in case.activities.values()) and not any(children_work(case, r) for r in case.seen)
+def nothing(_: Inquiry) -> Blame[Nothing]:
+    """Last: no rank waits for another."""
+    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank was seen to wait for another")

@@ -1,7 +1,6 @@
-"""What decides at which address a rank looks for the others: around what sets it, or in what is asked for it.
+"""What decides at which address a rank looks for the others: around what sets it.
 
-Example: `if worker.memory < self.shared_below: ⏎ port += 1 ⏎ return port` in a function of which
-`os.environ["MASTER_PORT"] = str(port_for(worker))` asks → that `if`.
+Example: `if self.shared: ⏎ port += 1 ⏎ os.environ["MASTER_PORT"] = str(port)` → that `if`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import ast
 from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.causes.phrases import cited
-from hangdoc.diagnosis.condition.elsewhere.answers import answers_of
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of, walk
@@ -66,5 +64,3 @@ def _deciding(sources: Sources, file: str, tree: ast.AST, line: int, value: ast.
         around = [g for g in guards(function, at) if g.kind in CONDITIONS and "__name__" not in g.names]
         yield from (cited(guard, file) for guard in around)
         yield from (Condition(f"if {text_of(n.test)}", file, at) for n in walk(given) if isinstance(n, ast.IfExp))
-        calls: list[ast.expr] = [n for n in walk(given) if isinstance(n, ast.Call)]
-        yield from (test for each in answers_of(sources, file, function, calls) for test in each.tests)

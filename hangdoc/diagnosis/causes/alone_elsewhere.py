@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.alone_elsewhere import AloneElsewhere
-from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.causes.deciding import passed_on_its_way, what_decided
@@ -14,7 +13,6 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, Verb, conditions_in, joined, sentence
 
@@ -34,12 +32,7 @@ def alone_elsewhere(case: Case, blame: Blame[AloneElsewhere]) -> Finding:
     """What most ranks wait for does not come, and the culprits alone are not where all others are."""
     waiting, culprits = blame.found.waiting, blame.culprits
     first = case.activities[waiting[0]]
-    decided = (
-        left_by_culprits(case, blame)
-        or passed_on_its_way(case, blame)
-        or _between_the_places(case, blame)
-        or _past_that_line(case, waiting[0])
-    )
+    decided = left_by_culprits(case, blame) or passed_on_its_way(case, blame) or _between_the_places(case, blame)
     strange = ", or the service there, which is no process of the job, does not answer" if blame.found.stranger else ""
     gives = blame.found.gives
     missed: Message = [" where ", Does(waiting, "waits", "wait")] if gives else " not where the others are"
@@ -90,14 +83,4 @@ def _between_the_places(case: Case, blame: Blame[AloneElsewhere]) -> Message:
             points = branch_points_of(case, alignment) if alignment.culprits == blame.culprits else []
             if points:
                 return what_decided(case, Blame(Diverged(alignment, tuple(points)), blame.culprits))
-    return ""
-
-
-def _past_that_line(case: Case, waiting: int) -> Message:
-    """The only condition that can lead past the line where the rank waits, in its function or around a call of it; ''
-    where none can, or several."""
-    for frame in user_stack(case.activities[waiting].stack):
-        found = ways_past(case.sources, frame)
-        if found:
-            return ["past that line leads ", found[0]] if len(found) == 1 else ""
     return ""

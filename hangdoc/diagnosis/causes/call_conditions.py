@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.condition.loops.held import items_of_value
-from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -31,7 +30,7 @@ def conditions_of_call(
     the calls of that function; without those that ``stack`` has passed."""
     for at, around in enumerate(_around_call(sources, call, stack, kinds)):
         left_out = not around and kinds == CONDITIONS and not at
-        found = left_out_around(sources, call.file, call.line) if left_out else around
+        found = [] if left_out else around
         if found:  # a test of the rank goes alike every time
             return sorted(found[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
     return []

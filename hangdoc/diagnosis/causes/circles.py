@@ -7,12 +7,11 @@ from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, left_out, of_partner
+from hangdoc.diagnosis.causes.unmatched import alone_under, awaited_under, of_partner
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.elsewhere.dispatched import is_looked_up
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.given_micro_batches import number_set_by
-from hangdoc.diagnosis.condition.matching_message import matching
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import site_of
@@ -201,7 +200,6 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
             "the same lines have passed their messages before" if passed else "",
             _rounds(loop) if loop is not None else "",
             [f"`{loop.name}` depends on ", Joined(by, " and ")] if loop is not None and by else "",
-            *(_left_out(case, ring) if loop is None else ()),
         ),
         ["let both sides agree on ", Joined(by, " and ")]
         if by
@@ -211,13 +209,6 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         "" if loop is not None else "a message left out and an order that differs look the same",
         by[0] if by else None,
     )
-
-
-def _left_out(case: Case, ring: tuple[Activity, ...]) -> list[Message]:
-    """Clauses on what decides about the messages that the ranks of the circle await, of two of them at most."""
-    pairs = [(waiter, matching(case, waiter, waiter.peer)) for waiter in ring if waiter.peer is not None]
-    found = [left_out(case, waiter, waiter.peer or 0, partner) for waiter, partner in pairs if partner is not None]
-    return [clause for each in [some for some in found if some][:_MOST_CONDITIONS] for clause in each]
 
 
 def _is_even(case: Case, ring: tuple[Activity, ...]) -> bool:

@@ -22,12 +22,11 @@ from hangdoc.diagnosis.causes.wait_chain import child_stacks, state_of
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
-from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of, walk
@@ -146,7 +145,7 @@ def _what_decided(case: Case, rank: int, way: Sequence[Frame]) -> Message:
     given = _given(case.sources, way[0])
     if given:
         return ["; ", Joined([[subject_of(each), Joined(each.tests, " and ")] for each in given])]
-    found = _by_counters(case, rank, way) or [(way[0], guard) for guard in around[-1:]]
+    found = [(way[0], guard) for guard in around[-1:]]
     return [", and ", cited(found[0][1], found[0][0].file), f" was {found[0][1].taken} there"] if found else ""
 
 
@@ -167,17 +166,3 @@ def _given(sources: Sources, at: Frame) -> list[Answer]:
                 found |= dict.fromkeys(set_by(sources, here, each, by_rank=False))
     tests = {test for answer in found for test in answer.tests}
     return list(found) if 0 < len(tests) <= _MOST_TESTS else []
-
-
-def _by_counters(case: Case, rank: int, way: Sequence[Frame]) -> list[tuple[Frame, Guard]]:
-    """The conditions on the way, the innermost first, past which the counters show no other rank's program."""
-    others = tuple(sorted(case.seen - {rank}))
-    found = []
-    for frame in way:
-        tree = case.sources.function(frame.file, frame.line)
-        for guard in reversed(guards(tree, frame.line) if tree is not None else []):
-            if not decides(guard) or is_alike(guard):
-                continue
-            how = decided(case.table, frame.file, guard, under=(rank,), others=others)
-            found += [(frame, guard)] if how in (SEEN, FITS) else []
-    return found

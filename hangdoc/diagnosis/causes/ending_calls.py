@@ -18,7 +18,6 @@ from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
 from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
-from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end, stack_of_child
 from hangdoc.diagnosis.condition.elsewhere.raised import classes_caught, error_of, is_among
 from hangdoc.diagnosis.condition.loops.leading_out import leading_out
@@ -89,7 +88,6 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     # A child that waits for the rank's next request is not where the chain ends: the rank has the pipe's other end.
     asked_child = child or stack_of_child(case, rank)
     found.append(answer_left_out(case.sources, asked_child) if asked_child else "")
-    found.append(_polled_for(case.sources, child) if child else "")
     return next((each for each in found if each), "")
 
 
@@ -220,13 +218,6 @@ def set_by_hand(sources: Sources, stack: Stack) -> Message:
     deciding = conditions_of_call(sources, at, stack)
     call: Message = ["its result is set at ", line_of(at), ", which depends on "]
     return [call, Joined(deciding, " and ")] if deciding else ""
-
-
-def _polled_for(sources: Sources, stack: Stack) -> Message:
-    """What decides whether that is made which a process polls for."""
-    at, deciding = made_elsewhere(sources, stack) or (None, [])
-    what: Message = ["whether what it polls for is made, at ", line_of(at), ", depends on "]
-    return [what, Joined(deciding, " and ")] if deciding else ""
 
 
 def answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> Message:

@@ -13,14 +13,13 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
-from hangdoc.diagnosis.causes.phrases import at, cited, last_issued, one_place, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, cited, one_place, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     Diverged,
-    EndedFirst,
     EndedMeanwhile,
     Explanation,
     Gone,
@@ -37,7 +36,6 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot
-from hangdoc.model.wording import name_duration
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
@@ -214,30 +212,6 @@ def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
         return ""
     first = next(iter(places.values()))
     return [Does(tuple(rank for rank, at in places.items() if at == first), "was", "were"), " at ", first]
-
-
-@cause("HD401", explains=EndedFirst, order=95)
-def ended_first(case: Case, blame: Blame[EndedFirst]) -> Finding:
-    """HD401: the ranks wrote their dumps as they ended; the others' are from their time-out."""
-    ranks = blame.culprits
-    long = name_duration(blame.found.seconds)
-    one = len(ranks) == 1
-    return Finding(
-        "HD401",
-        sentence(
-            [
-                [Does(ranks, "stopped", "stopped"), " first: ", "its dump was" if one else "their dumps were"],
-                f" written {long} before the others'",
-            ],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        joined(
-            f"nothing had timed out in {'it' if one else 'them'} yet, and the others waited until they timed out",
-            last_issued(case, ranks[0]),
-        ),
-        ["read the last lines of ", Ranks(ranks), f" in the job's log: they say why {'it' if one else 'they'} ended"],
-        "no process was seen: only the times of the dumps tell that it ended",
-    )
 
 
 @cause("HD401", explains=(Diverged, Gone, OutsideWait, MissingPartner), order=90)

@@ -14,7 +14,6 @@ from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.elsewhere.caught import (
     Caught,
     by_handler,
-    handles_what_left_it,
     in_exit,
     is_run_by_library,
     only_handler,
@@ -25,7 +24,6 @@ from hangdoc.diagnosis.condition.elsewhere.raised import (
     condition_of_raise,
     raised_in_block,
     raised_on_the_way,
-    raised_under,
     thrown_under,
 )
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
@@ -103,7 +101,6 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
     handler = Condition(caught.by.condition, caught.frame.file, caught.by.line)
     shown: list[Message] = [[f"{name} = ", Values(seen)] for name, seen in {**caught.marks, **caught.rounds}.items()]
     said = case.last_words(culprits[0])
-    raised = raised_under(case.sources, caught)
     return Finding(
         "HD103",
         sentence(
@@ -116,13 +113,12 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
         joined(
             [handler, " led ", Ranks(culprits), " past the collectives that the others still issue"],
             ["it shows in ", Joined(shown, " and ")] if shown else "",
-            ["what it catches is raised under ", Joined(raised, " or ")] if raised else "",
-            "" if shown or raised or point is not None else "no condition was found that leads there",
+            "" if shown or point is not None else "no condition was found that leads there",
             f"it last wrote: {said}" if said else "",
         ),
         _AGREE + "skips",
         "the exception itself was not seen" + ("" if caught.marks or case.programs else _OR_FEWER),
-        decided_at=raised[0] if len(raised) == 1 else handler,
+        decided_at=handler,
     )
 
 
@@ -305,15 +301,13 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
         return None
     if first is None or first.guard.kind == "try" or _exception_ended_loop(case, blame, first):
         return first
-    if first.of_library and first.uneven and (handler := handled_around(case, blame)) is not None:
-        return handler
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
     # A rank that raised and goes on was caught, perhaps by a library.
     if first.of_library:
         return _handler_of_library(case, blame) or (first if first.guarded == 1 else None)
-    return _taken_handler(blame) or (first if first.guarded == 1 else None)
+    return first if first.guarded == 1 else None
 
 
 def _only_looked_up(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
@@ -321,12 +315,6 @@ def _only_looked_up(case: Case, blame: Blame[Diverged], first: BranchPoint) -> b
     gap, tree = blame.found.gap, case.sources.function(first.file, first.guard.line)
     in_suite = first.guard.kind == "try" and first.guard.taken and first.guarded == 0
     return bool(in_suite and gap and gap.kind == "delete" and tree and only_looks_up(tree, first.guard.line))
-
-
-def handled_around(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
-    """The `except` suite that the culprits' call is made in, in whose `try:` the others still are."""
-    gap = blame.found.gap
-    return handles_what_left_it(case.sources, _stacks(case, blame, gap)) if gap is not None else None
 
 
 def _handler_of_library(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
@@ -347,9 +335,3 @@ def _exception_ended_loop(case: Case, blame: Blame[Diverged], loop: BranchPoint)
     """True if the culprits left the loop by falling out of it, not at its condition or a `break`."""
     mine = blame.found.gap.mine if blame.found.gap is not None else None
     return loop.uneven and loop.guarded == 1 and fell_out(case, loop, blame.culprits, mine)
-
-
-def _taken_handler(blame: Blame[Diverged]) -> BranchPoint | None:
-    """The `except` or `finally` suite that the culprits are in."""
-    handlers = (p for p in blame.found.branch_points if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken)
-    return next(handlers, None)

@@ -45,9 +45,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
-from hangdoc.diagnosis.source.calls_between import places_of_methods
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, split_at_loop
-from hangdoc.diagnosis.source.locks import held, only_way_out, wanted, ways_to_let_go
+from hangdoc.diagnosis.source.locks import held, only_way_out, ways_to_let_go
 from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
@@ -93,7 +92,6 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     found_there = (
         _signal_sent_by(case, culprits[0])
         or _key_set_by(case, culprits[0])
-        or _kept_by_a_taker(case, culprits[0])
         or passed_on_its_way(case, blame)
         or left_by_culprits(case, blame)
         or _made_under(case, blame)
@@ -216,24 +214,6 @@ def _waits_for_keys(case: Case, rank: int) -> list[Frame | None]:
         return [activity.where] if activity.kind == ActivityKind.STORE_WAIT else []
     stacks = [thread.frames for thread in look.threads if look.main is None or thread.tid != look.main.tid]
     return [user_stack(stack)[0] for stack in stacks if user_stack(stack) and not below_user(stack)]
-
-
-def _kept_by_a_taker(case: Case, rank: int) -> Message:
-    """What decides whether the only other line that takes the lock lets it go again, which nobody holds any more.
-
-    Example: `self.lock.acquire() ⏎ if score > self.best: ⏎ os._exit(0) ⏎ self.lock.release()` in a child → the `if`.
-    """
-    where = case.activities[rank].where
-    takers = {at for name in wanted(where, case.sources) for at in places_of_methods(name, ("acquire",), case.sources)}
-    takers = {at for at in takers if where is not None and (at.file, at.line) != (where.file, where.line)}
-    if len(takers) != 1:
-        return ""
-    at = next(iter(takers))
-    ways = ways_to_let_go(at, case.sources)
-    if ways is None:
-        return ""
-    taken: Message = ["it is taken at ", line_of(at), " and let go at ", Place(at.file, ways[0])]
-    return [taken, ", which depends on ", cited(ways[1], at.file)]
 
 
 def _waits_inside(case: Case, found: WaitCycle) -> Message:

@@ -68,7 +68,6 @@ def with_traces(
         left = linked or [*leaving, *ran] or traces
     else:
         left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
-    left = left if len(left) <= MOST else _roots(case.sources, left)
     if not 0 < len(left) <= MOST:
         return found, "", ""
     if branch is None:
@@ -90,24 +89,6 @@ def _is_open(branch: Branch, cited: Iterable[Condition]) -> bool:
     own = branch.file, branch.line
     decided = any(not each.condition.startswith(("return ", "yield ")) for each in branch.answers)
     return branch.kind == "loop" and not decided and all((each.file, each.line) == own for each in cited)
-
-
-def _roots(sources: Sources, left: list[LeftBehind]) -> list[LeftBehind]:
-    """Those of the conditions that no other of them decides.
-
-    Example: `if late():` of save() asks what `if now < self.due:` of late() answers, and `if self.pending:` goes by
-    what save() sets under the first → that of late().
-    """
-    words = [_own_words(sources, [(each.file, each.guard.line)]) for each in left]
-
-    def decides(other: LeftBehind, asked: set[str]) -> bool:
-        return (other.leads_out and other.function in asked) or not asked.isdisjoint(other.sets)
-
-    return [
-        each
-        for each, asked in zip(left, words, strict=True)
-        if not any(decides(other, asked) for other in left if other is not each)
-    ]
 
 
 def _answer(left: LeftBehind) -> BranchAnswer:
@@ -152,7 +133,6 @@ def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awai
     left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
     left = [each for each in left if each.side == 0]
     left = [each for each in left if not _is_where_they_wait(case, ranks, each)] or left
-    left = left if len(left) <= MOST else _roots(case.sources, left)
     return Joined([told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
 
 

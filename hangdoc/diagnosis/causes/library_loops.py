@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.interrupted import after_an_exception, handled_around
+from hangdoc.diagnosis.causes.interrupted import after_an_exception
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.quiet_rounds import round_without_call
 from hangdoc.diagnosis.causes.registry import cause
@@ -49,7 +49,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or loop is None or not (loop.uneven and loop.of_library):
         return None
     ended = loop.guarded == 1 and fell_out(case, loop, blame.culprits, gap.mine)
-    if ended or handled_around(case, blame) is not None:
+    if ended:
         return after_an_exception(case, blame)
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop

@@ -11,23 +11,19 @@ from hangdoc.model.process import Stack
 def looked_up_on_one_side(
     sources: Sources, sides: tuple[Stack, Stack], ranks: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> tuple[Message, Condition, str] | None:
-    """(what was looked up and run, or made, on one side alone, the call that did, what to do); None where nothing
-    was."""
+    """(what was looked up and run on one side alone, the call that did, what to do); None where nothing was."""
     found = dispatched(sources, sides)
     if found is None:
         return None
-    ran, other = f"ran {found.function}()", "run another function"
-    if found.makes is not None:
-        ran, other = f"made {f'a {found.makes}' if found.makes else 'an object'}", "made one of another class"
-    all_run = f"all of them run {found.function}(), or none" if found.makes is None else "all of them make the same"
+    all_run = f"all of them run {found.function}(), or none"
     fix = f"let all ranks look up the same there (broadcast what it is looked up by), so that {all_run}"
     mine, theirs = Ranks(ranks[found.side]), Ranks(ranks[1 - found.side])
     return (
         [
             found.call,
-            f" looks up what it runs: it {ran} on ",
+            f" looks up what it runs: it ran {found.function}() on ",
             mine,
-            f", and may have {other} on ",
+            ", and may have run another function on ",
             theirs,
         ],
         found.call,

@@ -11,7 +11,6 @@ from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_pa
 from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
-    came_alone,
     chosen_there,
     issued_further_on,
     issued_to_others,
@@ -94,9 +93,6 @@ def _fix(
 ) -> Message:
     """What gives the message its partner, by the line or the condition that left it out, as far as one is known."""
     verb = "send" if waiter.kind == ActivityKind.RECV else "receive"
-    if found.skipped is None and (alone := came_alone(case, waiter, peer)):
-        both = f"let rank {waiter.rank} come there only if rank {peer} {verb}s as well: let both agree on "
-        return [both, Joined(alone, " and ")]
     if decided is not None:
         return [
             [f"let rank {peer} {verb} whichever way ", decided, " goes (an empty message where there is nothing), or "],
@@ -192,9 +188,6 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
 
 def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Message]:
     """Clauses on where the peer skipped or last issued a message with the waiter, and what decides whether it does."""
-    if found.skipped is None and (alone := came_alone(case, waiter, peer)):
-        first: Message = [f"rank {waiter.rank} had awaited nothing there before, and came to it alone, under "]
-        return [[first, Joined(alone, " and ")]]
     if found.ahead and (loop := takes_peers_from(case, waiter, peer)) is not None:
         return [[f"which ranks rank {peer} names there is decided by ", loop]]
     if own := peers_decided_by(case, waiter, peer):

@@ -8,7 +8,6 @@ from hangdoc.diagnosis.causes.implicit import FIX_QUIET
 from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
 from hangdoc.diagnosis.causes.quiet_rounds import EARLY_OR_QUIET, round_without_call
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.caught_rounds import caught_rounds
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.iterators import makes_items_alike
@@ -18,7 +17,7 @@ from hangdoc.diagnosis.condition.loops.skip_or_end import counts_rounds, likelie
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.source.loops import ways_out
-from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, joined, sentence
 
 
 @cause("HD102", explains=Diverged, order=166)
@@ -67,7 +66,7 @@ def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     if loop.guarded != 1:
-        return _one_of_the_others(case, blame, loop) if blame.alternatives else None
+        return None
     skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
     if not skips or fell_out(case, loop, culprits, gap.mine):
         return None
@@ -92,44 +91,6 @@ def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         f"let all ranks agree on {agree} in every round (all_reduce the flag)"
         + ("" if counted else "; if no round was skipped, give every rank the same number of rounds"),
-        EARLY_OR_QUIET,
-        Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
-    )
-
-
-def _one_of_the_others(case: Case, blame: Blame[Diverged], loop: BranchPoint) -> Finding | None:
-    """HD102 where the culprits are in the loop and any of the others may be to blame as well: it skipped a round.
-
-    Example: stacks alone show rank 1 in the broadcast of a loop that the others are past, and these leave a broadcast
-    before all have it.
-    """
-    culprits, others = blame.culprits, others_of(case, blame)
-    skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
-    if not skips:
-        return None
-    at = cited(loop.guard, loop.file)
-    condition = skips[0].guard.condition.removeprefix("if ").removesuffix(":")
-    return Finding(
-        "HD102",
-        sentence(
-            [
-                [
-                    Ranks(culprits),
-                    " ",
-                    Verb(culprits, "goes", "go"),
-                    " on in the loop (",
-                    Place(loop.file, loop.guard.line),
-                ],
-                [") that ", Ranks(others), " ", Verb(others, "has", "have"), " left"],
-            ],
-            where_they_wait(case, others),
-        ),
-        joined(
-            [Joined([cited(skip.guard, skip.file) for skip in skips], " or "), " keeps a round of it from the call"],
-            ["one of ", Ranks(others), " may have skipped it there, or ", at, " ended there in an earlier round"],
-        ),
-        f"let all ranks agree on `{condition}` in every round (all_reduce the flag); if no round was skipped, give "
-        "every rank the same number of rounds",
         EARLY_OR_QUIET,
         Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.calls.history import Token, distinct
-from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.beside import goes_on_beside
-from hangdoc.diagnosis.condition.stack_comparison import guards_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
@@ -61,24 +60,11 @@ def _doubt(case: Case, blame: Blame[Diverged], beside: Condition | None) -> str:
     """Why it is not certain which rank is to blame; '' where a condition is seen to have gone differently on it."""
     if beside is None:
         return _BY_CHANCE if blame.found.branch_point is None else ""
-    return "" if _is_passed(case, blame, beside) else _OTHERWISE
+    return _OTHERWISE
 
 
 _OTHERWISE = "which way each rank's main thread went was not seen"
 _BY_CHANCE = "chance decides on which rank the threads come in the other order"
-
-
-def _is_passed(case: Case, blame: Blame[Explanation], beside: Condition) -> bool:
-    """True if the others' main threads wait under the condition, and the culprits' have gone by."""
-    waiting = {rank for rank in (*blame.culprits, *others_of(case, blame)) if _is_under(case, rank, beside)}
-    return waiting == set(others_of(case, blame))
-
-
-def _is_under(case: Case, rank: int, beside: Condition) -> bool:
-    process = case.ranks[rank].process
-    main = process.last.main if process is not None and process.last is not None else None
-    place = beside.line, beside.source
-    return main is not None and bool(guards_at(case.sources, main.frames, beside.file, place))
 
 
 def _decided(beside: Condition | None, blame: Blame[Explanation]) -> Message:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.call_counts import calls_from, calls_in_loop, compared
@@ -20,7 +19,6 @@ from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.elsewhere.decided_back import decided_back
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
-from hangdoc.diagnosis.condition.loops.fed_loop import of_filters
 from hangdoc.diagnosis.condition.loops.held import items_held
 from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
@@ -85,11 +83,9 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left, inside)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
-    filtered = of_filters(case.sources) if early and not (out or dropped) and _is_for(loop) else []
-    dropped = dropped or filtered
     held = items_held(case.sources, loop) if not (dropped or out or loop.own_arm or other.doubt) else []
     token = gap.theirs if early else gap.mine
-    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else _ITS_FILTER if filtered else "")
+    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
     nested = other_loop(case, blame.found.branch_points, early=early) if not loop.own_arm else OtherLoop()
@@ -171,13 +167,7 @@ _BOUND_OR_ITEMS = "whether its bound ended the loop, or what it goes over, was n
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _SEVERAL_FILTERS = "which of the conditions left the items out was not seen"
-_ITS_FILTER = "which items were left out on each rank was not seen"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
-
-
-def _is_for(loop: BranchPoint) -> bool:
-    """True for a `for` that counts nothing: a range is as long as its bound, whatever is filtered elsewhere."""
-    return loop.guard.condition.startswith("for ") and " in range(" not in loop.guard.condition
 
 
 def _asks_own_iterator(loop: BranchPoint, stack: Stack) -> bool:
@@ -207,17 +197,6 @@ def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if mine is None:
         return None
     return _by_lines(case, blame, mine, _calls_of_others(case, gap, others_of(case, blame)))
-
-
-@cause("HD102", explains=WaitCycle, order=283)
-def stands_after_the_loop(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD102 of devices that wait for each other: the culprits are at a call of a loop that the others have left, or the
-    other way round."""
-    fronts = case.streams.fronts
-    mine = fronts[blame.culprits[0]].call if blame.culprits and blame.culprits[0] in fronts else None
-    others = others_of(case, blame)
-    calls = {f.call.site: f.call for r in others if (f := fronts.get(r)) is not None and f.call is not None}
-    return _by_lines(case, blame, mine, list(calls.values())) if mine is not None else None
 
 
 def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[Token]) -> Finding | None:

@@ -13,7 +13,6 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, last_issued, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
@@ -24,19 +23,12 @@ from hangdoc.diagnosis.explanation import (
     OutsideWait,
     UnseenMessages,
 )
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.wording import reads_as_state, single_spaced
-
-_FOR_DATA = frozenset({ActivityKind.LOCK, ActivityKind.PIPE, ActivityKind.IO})
-"""Waits that a line of the program's may end, which gives an item or data."""
-_MOST_CONDITIONS = 2
-"""That a sentence names; more of them say nothing. Chosen by hand."""
 
 
 @cause(explains=HeldUpUnseen, order=1000)
@@ -127,29 +119,7 @@ def _status_text(status: int | None) -> str:
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """Of no rank it was seen that it waits for another."""
     verdict = sentence(where_they_wait(case, tuple(sorted(case.seen))))
-    given = _given_under(case)
-    why = joined(
-        "which rank waits for which could not be seen",
-        ["what they wait for may have been left out where it is given under ", Joined(given, " or ")] if given else "",
-    )
-    return Finding("", verdict, why, "", decided_at=given[0] if given else None)
-
-
-def _given_under(case: Case) -> list[Condition]:
-    """The conditions, in their own functions, around the lines that put something into queues or connections, where all
-    ranks are at rest in waits that such lines end; [] where there are more than say something.
-
-    Example: `if torch.isfinite(grad).all(): ⏎ push.put(grad)`, and all ranks wait on queues of a Manager's → the `if`.
-    """
-    if case.hidden or any(a.kind not in _FOR_DATA or a.moving for a in case.activities.values()):
-        return []
-    found: dict[Condition, None] = {}
-    for each in case.sources.user_calls(*names("gives_item"), *names("sends_data")):
-        tree = case.sources.function(each.file, each.call.lineno)
-        around = guards(tree, each.call.lineno) if tree is not None else []
-        own = (g for g in around if g.kind in CONDITIONS and not is_alike(g))
-        found |= dict.fromkeys(Condition(g.condition, each.file, g.line) for g in own)
-    return list(found) if len(found) <= _MOST_CONDITIONS else []
+    return Finding("", verdict, "which rank waits for which could not be seen", "")
 
 
 @cause(explains=AllArrived, order=1040)

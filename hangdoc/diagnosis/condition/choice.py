@@ -21,7 +21,7 @@ from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
-from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
+from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm
 from hangdoc.diagnosis.condition.last_round import (
     caught_outside,
     guards_of_last_round,
@@ -114,7 +114,7 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = retried(case.sources, sides)
     if alignment.history.inferred:
         now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
-        possible = _other_arm_first(case, possible, sides[0], now.stack if now is not None else sides[1])
+        possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     possible = left_further_in(case, possible)
@@ -316,7 +316,7 @@ def _handles(case: Case, rank: int) -> bool:
     return journal is not None and bool(journal.handled)
 
 
-def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, theirs: Stack) -> list[BranchPoint]:
+def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
     """``possible``, of which the first may give way to what is around the partner of the others' call, loops first.
 
     It does where it is a condition on the rank whose other arm makes the others' call as well, or a loop in a method
@@ -324,8 +324,7 @@ def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, their
     """
     first = possible[0] if possible else None
     if first is not None and first.guarded == 0 and first.rank_like and first.guard.kind in CONDITIONS:
-        past = own_way_past(case.sources, first, mine, theirs)
-        return possible if past is None else past  # what else is in one arm, the other side never came to
+        return possible  # what else is in one arm, the other side never came to
     if first is None or first.guarded != 1:
         return possible
     if parts := _in_own_part(case, possible, theirs):

@@ -11,7 +11,6 @@ from hangdoc.diagnosis.condition.loops.ran_to_its_end import ran_to_its_end
 from hangdoc.diagnosis.condition.loops.way_out import way_out_of
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
-from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -128,31 +127,6 @@ def takes_peers_from(case: Case, waiter: Activity, peer: int) -> Condition | Non
         if loop.kind == "loop" and chosen & names_of_items(case.sources, tree, loop, ""):
             return Condition(loop.condition, where.file, loop.line)
     return None
-
-
-def came_alone(case: Case, waiter: Activity, peer: int) -> list[Condition]:
-    """The condition by which the waiter alone came to a line from which it had awaited nothing before, where nobody
-    else has run what it is in; [] otherwise.
-
-    Example: all stages ran `self.forward()`, and the last one once more in `if self.writer is not None: ⏎
-    self.predictions()`, where it waits in the recv of another forward → that `if`.
-    """
-    journal, stack = case.ranks[waiter.rank].journal, issued_from(case, waiter)
-    if journal is None or journal.forgotten or not case.has_history:
-        return []
-    site = _lines(user_stack(stack))
-    if any(m.completed and _lines(user_stack(journal.stack(m.stack))) == site for m in journal.point_to_points):
-        return []
-    sides = (case.activities[peer].stack, waiter.stack)
-    others = tuple(sorted(case.seen - {waiter.rank}))
-    points = diverging_guards(case.sources, case.values, sides, ((peer,), (waiter.rank,)))
-    for point in points:
-        if point.guarded != 1 or point.guard.kind not in CONDITIONS or point.of_library or point.rank_like:
-            continue
-        how = decided(case.table, point.file, point.guard, under=(waiter.rank,), others=others)
-        if how in (SEEN, FITS):
-            return [Condition(point.guard.condition, point.file, point.guard.line)]
-    return []
 
 
 def issued_further_on(case: Case, waiter: Activity, peer: int) -> Stack:

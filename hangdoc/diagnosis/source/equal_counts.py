@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
-from hangdoc.model.asked import answers_to
 
 _KEEPS_COUNT = ("enumerate", "sorted", "list", "tuple", "dict", "reversed", "OrderedDict", "ModuleDict", "ModuleList")
 """Calls that have as many items as their one argument: Python's own, and those of torch 2.13's torch.nn."""
@@ -127,7 +126,7 @@ def _is_fixed(sources: Sources, value: ast.expr, steps: int = 0, *, keys: bool =
     named = isinstance(value, ast.Attribute) or (isinstance(value, ast.Name) and value.id.isupper())
     if not named or steps >= _MOST_STEPS:
         return False
-    found = [*_uses(sources, last_name(value)), *_answers(sources, value)]
+    found = [*_uses(sources, last_name(value))]
     # Two lines that set it to different things may be run by different ranks.
     only = found[0] if len({each and ast.dump(each) for each in found}) == 1 else None
     return only is not None and _is_fixed(sources, only, steps + 1, keys=keys)
@@ -189,14 +188,6 @@ def _unwrapped(value: ast.expr) -> ast.expr:
     while isinstance(value, ast.Call) and (inner := kept_by(value)) is not None:
         value = inner
     return value
-
-
-def _answers(sources: Sources, value: ast.expr) -> Iterator[ast.expr | None]:
-    """What the program's properties of that name answer; None for one that answers more than one thing."""
-    for _, function in sources.user_functions(last_name(value)) if isinstance(value, ast.Attribute) else ():
-        if answers_to(function, called=False):
-            given = [node.value for node in walk(function) if isinstance(node, ast.Return)]
-            yield given[0] if len(given) == 1 else None
 
 
 def _uses(sources: Sources, name: str) -> Iterator[ast.expr | None]:

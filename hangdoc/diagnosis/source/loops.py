@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -169,29 +168,8 @@ def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -
     starts = {dotted(n.targets[0]) for n in begins if n.lineno < loop.lineno and len(n.targets) == 1}
     starts = {name for name in starts if sum(each.id == name for each in stored) == 1}
     grown = _lengthened(loop.body)
-    first = set(_first_lengths(here, loop, length, stored))
-    added = [
-        other
-        for start, other in ((end.left, end.right), (end.right, end.left))
-        if dotted(start) in starts or ast.dump(start) in first
-    ]
+    added = [other for start, other in ((end.left, end.right), (end.right, end.left)) if dotted(start) in starts]
     return added[:1] if any(dotted(n) in grown for n in walk(length)) else []
-
-
-def _first_lengths(here: ast.AST, loop: ast.While, length: ast.expr, stored: list[ast.Name]) -> Iterator[str]:
-    """Dumps of what the length began with, by names that nothing sets anew: `prompt.shape[1]` for `ids.shape[1]` after
-    `ids = prompt`, or after `ids, done = prompt, False`."""
-    end = loop.end_lineno or loop.lineno
-    for node in (n for n in walk(here) if isinstance(n, ast.Assign) and n.lineno < loop.lineno):
-        target, value = node.targets[0], node.value
-        targets = target.elts if isinstance(target, ast.Tuple) else [target]
-        values = value.elts if isinstance(value, ast.Tuple) else [value]
-        for name, given in zip(targets, values, strict=False):
-            kept = isinstance(given, ast.Name) and not any(
-                each.id == given.id and node.lineno <= each.lineno <= end for each in stored
-            )
-            if kept and isinstance(name, ast.Name):
-                yield ast.dump(length).replace(f"id={name.id!r}", f"id={dotted(given)!r}")
 
 
 def _lengthened(body: list[ast.stmt]) -> set[str]:
@@ -293,15 +271,6 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     calls = list(calls_in(loop.body))
     handed = (c.args[0] for c in calls if c.args and dotted(c.func).rpartition(".")[2] in names("calls_its_argument"))
     return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
-
-
-def runs_its_items(tree: ast.AST, line: int, method: str) -> bool:
-    """True if the `for` at that line goes over what a name holds and runs that method of each item, as one does with
-    callbacks. Example: `for callback in self.callbacks: callback.after_step(self)`, 'after_step' → True."""
-    loop = _loop_at(tree, line)
-    if not isinstance(loop, ast.For) or not dotted(loop.iter):
-        return False
-    return dotted(loop.target) in {dotted(c.func).removesuffix(f".{method}") for c in calls_in(loop.body)}
 
 
 def tries_again(tree: ast.AST, tried: int) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names as known_names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, raising_methods, set_at, setters, tests_around
 
@@ -70,22 +70,4 @@ def _setting(sources: Sources, names: Collection[str], methods: Collection[str])
         for line, name in set_at(each, names, methods):
             tests = [guard for guard in guards(each, line) if guard.kind in CONDITIONS]
             found.setdefault((file, line), Stop(file, line, name, name in methods, tests[-1] if tests else None))
-        for stop in _set_by_value(file, each, names):
-            found[file, stop.line] = stop
     return [found[key] for key in sorted(found)]
-
-
-def _set_by_value(file: str, tree: ast.AST, names: Collection[str]) -> Iterator[Stop]:
-    """Each line that sets a flag to what it tests or asks there, under no condition.
-
-    Example: `control.should_evaluate = self.trend.falling()` → that line, with itself as the guard.
-    """
-    for node in walk(tree):
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr not in names:
-            continue
-        if isinstance(node.value, ast.Compare | ast.BoolOp | ast.Call | ast.UnaryOp):
-            span = node.lineno, node.end_lineno or node.lineno
-            guard = Guard("expression", node.lineno, text_of(node), True, names_in(node.value), span)
-            if not any(each.kind in CONDITIONS for each in guards(tree, node.lineno)):
-                yield Stop(file, node.lineno, target.attr, False, guard)

@@ -17,12 +17,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one, truth_of
+from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
-from hangdoc.diagnosis.condition.loops.left_out import left_out_around
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.settings import shortened
 from hangdoc.diagnosis.source.sources import Sources
@@ -62,14 +60,8 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
         return []
     here = enclosing_function(tree, line)
     filled = [Answer(each.function, each.under, queue=each.queue) for each in filled_by(sources, file, line)]
-    filled += _what_lists_hold(sources, file, tree, line)
     given = [answer for each in _given_at(tree, line) for answer in answers_of_given(sources, file, here, each)]
     return given or _of_tests(sources, file, here, list(_tests_at(tree, line)), _DEEPEST) + filled
-
-
-def answers_of(sources: Sources, file: str, here: ast.AST, asking: list[ast.expr]) -> list[Answer]:
-    """What the functions answer by that these expressions of the function ``here`` ask."""
-    return _of_tests(sources, file, here, asking, _DEEPEST)
 
 
 def _given_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
@@ -174,10 +166,6 @@ def _of_tests(sources: Sources, file: str, here: ast.AST, tests: list[ast.expr],
     for test in tests:
         if not _asks_alone(test):
             continue  # which of its operands decided is not known
-        truth = truth_of(sources, file, here, test.operand if isinstance(test, ast.UnaryOp) else test)
-        by = _by_run(sources, *truth, deep) if truth is not None else []
-        if by:
-            found["__bool__"] = Answer("__bool__", tuple(dict.fromkeys(by))[:MOST_TESTS])
         for value in _as_set(here, test):
             for name, called in asked_by(value).items():
                 function: Runs | None = the_one(sources, here, name, called=called)
@@ -235,28 +223,6 @@ def _deciding_names(test: ast.expr) -> Iterator[str]:
             yield from _deciding_names(value)
 
 
-def _what_lists_hold(sources: Sources, file: str, tree: ast.AST, line: int) -> list[Answer]:
-    """What decides which items a list gets that the condition asks only whether it has any.
-
-    Example: `for peer in self.partners(): ⏎ ops.append(send(peer))`, and `if ops:` is asked → what partners() leaves
-    out.
-    """
-    here = enclosing_function(tree, line)
-    found: dict[str, list[Condition]] = {}
-    for name in dict.fromkeys(name for test in _tests_at(tree, line) for name in _deciding_names(test)):
-        values = list(set_to(here, name).values())
-        if len(values) != 1 or not isinstance(values[0], ast.List) or values[0].elts:
-            continue
-        around = {guard.place for guard in guards(here, line)}
-        for node in _put_in_order(here, name):
-            own = [g for g in guards(here, node.lineno) if g.kind in CONDITIONS and g.place not in around]
-            tests = [Condition(g.condition, file, g.line) for g in own[-1:]]
-            found.setdefault(name, []).extend(tests or left_out_around(sources, file, node.lineno))
-    function = getattr(here, "name", "<module>")
-    held = {name: tuple(dict.fromkeys(tests))[:MOST_TESTS] for name, tests in found.items()}
-    return [Answer(function, tests, queue=name) for name, tests in held.items() if tests]
-
-
 def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
     """The statements that change which items the name holds, or their order: `found.append(x)`, `order.reverse()`."""
     for node in walk(function):
@@ -279,8 +245,6 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
             asked = [node.value, *_before_what_is_made(node.value)]
             inner = _of_tests(sources, file, function, asked, deep - 1) if deep > 1 else []
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
-            if not inner and _is_truth(function, node.value):
-                tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
             if isinstance(node.value, ast.Call) and not inner:
                 handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
     return tests or handed_on
@@ -290,17 +254,6 @@ def _before_what_is_made(value: ast.expr) -> list[ast.expr]:
     """`kept` of `return kept and torch.cat(kept)`: what decides whether the function makes anything."""
     made = isinstance(value, ast.BoolOp) and isinstance(value.values[-1], ast.Call | ast.Tuple | ast.List | ast.Dict)
     return value.values[:1] if made and isinstance(value, ast.BoolOp) and len(value.values) == 2 else []
-
-
-def _is_truth(function: ast.AST, value: ast.expr) -> bool:
-    """True for `return self.writes` of a function that also returns True or False, and for a flag of the rank: it
-    answers by what was decided elsewhere."""
-    if not isinstance(value, ast.Attribute):
-        return False
-    given = [node.value for node in walk(function) if isinstance(node, ast.Return)]
-    return is_rank_name(value.attr) or any(
-        isinstance(each, ast.Constant) and each.value in (True, False) for each in given
-    )
 
 
 def _tests_around(

@@ -30,16 +30,14 @@ _MOST_WAITING = 40
 
 
 def goes_on_beside(sources: Sources, thread: Stack) -> Condition | None:
-    """The one condition that decides whether who starts the thread waits for it, else whether it starts it at all or
-    calls the same function itself; None where there is none, or more than one."""
+    """The one condition that decides whether who starts the thread waits for it; None where there is none, or
+    more than one."""
     way = user_stack(thread)
     ran = plain(way[-1].function) if way else ""
     starts = list(_starts(sources, ran)) if ran else []
     waiting = _functions_that_wait(sources) if starts else set()
-    for conditions in (_around_waits(starts, waiting), _around_starts(starts, ran)):
-        if conditions:
-            return conditions[0] if len(conditions) == 1 else None
-    return None
+    conditions = _around_waits(starts, waiting)
+    return conditions[0] if len(conditions) == 1 else None
 
 
 _Start = tuple[str, ast.AST, ast.Call]
@@ -83,16 +81,6 @@ def _around_waits(starts: list[_Start], waiting: set[str]) -> list[Condition]:
             if call.lineno > start.lineno and (_waits(call) or last_name(call.func) in waiting):
                 own = [g for g in guards(function, call.lineno) if g.place not in known and _decides(g)]
                 found.update({Condition(own[-1].condition, file, own[-1].line): None} if own else {})
-    return list(found)
-
-
-def _around_starts(starts: list[_Start], ran: str) -> list[Condition]:
-    """The condition of a start whose function also calls itself what the thread would run."""
-    found: dict[Condition, None] = {}
-    for file, function, start in starts:
-        direct = [call for call in _calls(function) if last_name(call.func) == ran]
-        own = [g for g in guards(function, start.lineno) if _decides(g)] if direct else []
-        found.update({Condition(own[-1].condition, file, own[-1].line): None} if own else {})
     return list(found)
 
 

@@ -63,13 +63,6 @@ def set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
     return found
 
 
-def truth_of(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> Runs | None:
-    """What tells whether the value is true: `__bool__` of the program's class that the name is once set to."""
-    by = _set_in(sources, file, here, value) if isinstance(value, ast.Name | ast.Attribute) else None
-    made = by[1] if by is not None else None
-    return _method(sources, last_name(made.func), "__bool__") if isinstance(made, ast.Call) else None
-
-
 def _set_in(
     sources: Sources, file: str, here: ast.AST, value: ast.Name | ast.Attribute
 ) -> tuple[ast.AST, ast.expr] | None:

@@ -31,7 +31,6 @@ from hangdoc.diagnosis.source.queries import (
     assignments,
     binds,
     first_assigned_value,
-    sets_attribute,
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of, walk
@@ -73,7 +72,7 @@ def called_otherwise(
         return None
     if not one_round and any(_has_run_both(sources, stacks, caller, ran) for stacks in issued):
         return None
-    if not one_round and _goes_round(sources, sides[0], where) and not _stays(sources, tree, where, chosen_by):
+    if not one_round and _goes_round(sources, sides[0], where):
         return None
     name = dotted(chosen_by) or text_of(chosen_by)
     made = _made(sources, tree, caller, chosen_by)
@@ -153,64 +152,6 @@ def _is_in_loop(sources: Sources, frame: Frame) -> bool:
     tree = sources.function(frame.file, frame.line)
     in_expression = plain(frame.function).startswith("<") and plain(frame.function) != "<module>"
     return tree is None or in_expression or bool(loops_around(tree, frame.line))
-
-
-def _stays(sources: Sources, tree: ast.AST, where: Fork, chosen_by: ast.expr) -> bool:
-    """True if each round finds the same under the names in ``chosen_by``: the function does not bind them, and of
-    attributes, no function but `__init__` sets one of that name.
-
-    Examples: `self.reducer` as above, in the one object that runs the loop → True; `handler = HANDLERS[kind]` in the
-    function → False.
-    """
-    line = where.mine[where.common - 1].line
-    for name in names_in(chosen_by):
-        first, *parts = name.split(".")
-        own = first in ("self", "cls") and bool(parts)
-        if (not own and _is_set_here(tree, line, first)) or (own and not _is_one_object(sources, where)):
-            return False
-        if not all(_is_set_once(sources, part) for part in parts):
-            return False
-    return True
-
-
-def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
-    """True if the function around the line binds the name, a loop around it at the top of the module sets it, or some
-    function there declares it global."""
-    loops = loops_around(tree, line)
-    counted = any(name in g.counters or any(map(g.holds, assignments(tree, name))) for g in loops)
-    return binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in walk(tree))
-
-
-def _is_set_once(sources: Sources, attribute: str) -> bool:
-    """True if `__init__` sets the attribute, and no other function of the user's code seen does."""
-    trees = [tree for _, tree in sources.user_trees()]
-    stored = (n for tree in trees for n in walk(tree) if isinstance(n, ast.Attribute) and n.attr == attribute)
-    return any(isinstance(n.ctx, ast.Store) for n in stored) and not any(sets_attribute(t, attribute) for t in trees)
-
-
-def _is_one_object(sources: Sources, where: Fork) -> bool:
-    """True unless a caller of the method may go over several objects: `for task in tasks: task.run()`.
-
-    A caller that is no method of the same object must have what it calls from outside of its loops.
-    """
-    for at in range(where.common - 2, -1, -1):
-        frame, inner = where.mine[at], where.mine[at + 1]
-        tree = sources.function(frame.file, frame.line)
-        calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)] if tree else []
-        own = [n.func for n in calls if last_name(n.func) == plain(inner.function)]
-        owners = {dotted(each.value).partition(".")[0] for each in own if isinstance(each, ast.Attribute)}
-        if owners == {"self"}:
-            continue
-        if tree is None or len(owners) != 1 or "" in owners:
-            # What calls it by another name, a library or `__call__`, is not known to go over several.
-            return not any(_is_in_loop(sources, each) for each in where.mine[: at + 1])
-        owner = next(iter(owners))
-        loops = loops_around(tree, frame.line)
-        inside = [n for n in assignments(enclosing_function(tree, frame.line), owner) if any(g.holds(n) for g in loops)]
-        if inside or any(owner in g.counters for g in loops):
-            return False
-        return not binds(tree, frame.line, owner) or not any(_is_in_loop(sources, f) for f in where.mine[:at])
-    return True
 
 
 def _chosen_by(tree: ast.AST, line: int, functions: tuple[str, str]) -> ast.expr | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
@@ -34,7 +34,7 @@ from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
 from hangdoc.diagnosis.source.queries import turns_quiet, works_before
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -244,25 +244,6 @@ def _is_exception(sources: Sources, name: str, steps: int = 4) -> bool:
 
 def _is_exit(frame: Frame) -> bool:
     return plain(frame.function).rpartition(".")[2] in _EXITS
-
-
-def handles_what_left_it(sources: Sources, sides: tuple[Stack, Stack]) -> BranchPoint | None:
-    """The `except` suite that side 0 is in, in whose `try:` body side 1 still is: an exception took it out of there.
-
-    Example: a trainer's `try: ⏎ run_epochs() ⏎ except BaseException as e: ⏎ call_hooks(e)`, rank 1 below the last line
-    and rank 0 below the second → `except BaseException as e:`.
-    """
-    for frame in sides[0]:
-        tree = sources.function(frame.file, frame.line)
-        for node in walk(tree) if tree is not None else ():
-            inside = [h for h in node.handlers if holds(h, frame.line)] if isinstance(node, ast.Try) else []
-            if not inside or not isinstance(node, ast.Try):
-                continue
-            body = range(node.body[0].lineno, (node.body[-1].end_lineno or node.body[-1].lineno) + 1)
-            guard = next((g for g in guards_of(sources, frame, {}) if g.line == inside[0].lineno), None)
-            if guard is not None and any(same_function(each, frame) and each.line in body for each in sides[1]):
-                return branch_point(guard, frame, 0, 0.0)
-    return None
 
 
 def only_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | None:

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.loops.held import items_of
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -20,7 +19,6 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
@@ -35,22 +33,18 @@ from hangdoc.diagnosis.source.syntax import (
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
-_MAKES = "__init__"
 _MOST_LEVELS = 3
 """Functions that hand the item of a loop on to what looks up the call by it; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """``call``, at or before the line ``caller``, ran ``function`` on ``side``: what it is looked up by may differ.
-    ``makes``: the class of the object
-    that the call made, '' where its name was not seen; None for a call that made none."""
+    """``call``, at or before the line ``caller``, ran ``function`` on ``side``: what it is looked up by may differ."""
 
     call: Condition
     function: str
     side: int
     caller: Frame
-    makes: str | None = None
 
 
 def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
@@ -68,17 +62,12 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
         return None
     for side, way in enumerate((where.mine, where.theirs)):
         direct = {(id(inner), id(outer)) for inner, outer in pairwise(sides[side])}  # no library is between them
-        for at, (caller, callee) in enumerate(pairwise(way[where.common :]), where.common + 1):
+        for caller, callee in pairwise(way[where.common :]):
             called = (id(callee), id(caller)) in direct
             call = _looked_up(sources, caller, plain(callee.function)) if called else None
             if call is not None:
-                made = _made(way[at:]) if plain(callee.function) == _MAKES else None
                 line = caller.line if isinstance(call, ast.Call) and holds(call, caller.line) else call.lineno
                 told = Condition(text_of(call), caller.file, line)
-                return Dispatched(told, plain(callee.function), side, caller, made)
-            chosen = _set_to_one_of(sources, caller, plain(callee.function)) if called else None
-            if chosen is not None:
-                told = Condition(chosen.text, chosen.at.file, chosen.line)
                 return Dispatched(told, plain(callee.function), side, caller)
     return None
 
@@ -171,41 +160,18 @@ def namesakes_below(sources: Sources, stack: Stack, point: BranchPoint) -> list[
     return found
 
 
-def _made(way: Stack) -> str:
-    """The class of the object that the call made: 'Reader' of the way Role.__init__ → Reader.setup."""
-    return class_of(next((frame for frame in way if plain(frame.function) != _MAKES), way[0])) or class_of(way[0])
-
-
 def _looked_up(sources: Sources, caller: Frame, function: str) -> ast.expr | None:
     """The one call at the line that finds its function by a key, or what one statement set the variable to that it
-    calls; None where the line names it, and for an object that is called. A class that is looked up is one, too."""
+    calls; None where the line names it, and for an object or a class that is called."""
     tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
     calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree is not None else []
-    hidden = function.startswith(("<", "__")) and function != _MAKES
+    hidden = function.startswith(("<", "__"))
     if tree is None or hidden or any(last_name(each.func) == function for each in calls):
         return None
     here = enclosing_function(tree, caller.line)
     found = [each for each in calls if _is_lookup(each.func) or _looked_up_before(here, each.func)]
     before = _looked_up_before(here, found[0].func) if len(found) == 1 else []
     return before[0] if len(before) == 1 else found[0] if len(found) == 1 else None
-
-
-def _set_to_one_of(sources: Sources, caller: Frame, function: str) -> Setting | None:
-    """What set the attribute that the line calls to this function or to another one, by a test of its own.
-
-    Example: `self.reduce(x)` with `self.reduce = mean_of_all if fast else mean` → that assignment.
-    """
-    at = place_of(sources, caller.file, caller.line or 0) if not is_library(caller) else None
-    calls = [n for n in walk(at.function) if isinstance(n, ast.Call) and holds(n, caller.line or 0)] if at else []
-    if at is None or any(last_name(each.func) == function for each in calls):
-        return None
-    for call in calls:
-        found = settings(sources, at, call.func) if isinstance(call.func, ast.Attribute) else []
-        chosen = found[0] if len(found) == 1 and isinstance(found[0].value, ast.IfExp) else None
-        value = chosen.value if chosen is not None else None
-        if isinstance(value, ast.IfExp) and function in (last_name(value.body), last_name(value.orelse)):
-            return chosen
-    return None
 
 
 def _is_lookup(value: ast.expr | None) -> bool:
@@ -237,19 +203,13 @@ def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition
             handed_on = level < where.common - 1
             if not _calls_item(loop, caller.line, handed_on=handed_on):
                 return None
-            chosen = items_of(sources, caller.file, tree, loop) or _ordered_by(caller.file, loop)
+            chosen = items_of(sources, caller.file, tree, loop)
             text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
             return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
         called = [n for n in walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
         if not any(_is_lookup(each.func) for each in called) and level == where.common - 1:
             return None  # it was called by its name
     return None
-
-
-def _ordered_by(file: str, loop: ast.For) -> list[Condition]:
-    """`sorted(jobs, key=cost)`: each rank sorts by what it knows."""
-    keyed = isinstance(loop.iter, ast.Call) and any(each.arg == "key" for each in loop.iter.keywords)
-    return [Condition(text_of(loop.iter), file, loop.lineno)] if keyed else []
 
 
 def _calls_item(loop: ast.For, line: int, *, handed_on: bool) -> bool:

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.source.queries import calls_of, group_calls
+from hangdoc.diagnosis.source.queries import group_calls
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, walk
 from hangdoc.model.message import Condition, Place
@@ -64,7 +64,7 @@ def _made_elsewhere(sources: Sources, now: Stack) -> tuple[Place, Condition] | N
         for line in group_calls(tree):
             name = function_name(tree, line)
             if (file, name) not in here and (file, line) not in found:
-                own = _skipping(tree, line, file) or _skipping_callers(sources, name)
+                own = _skipping(tree, line, file)
                 found.update({(file, line): own} if own is not None else {})
     (at, condition), *more = found.items() if found else [(("", 0), None)]
     return (Place(*at), condition) if condition is not None and not more else None
@@ -81,13 +81,6 @@ def _skipping(tree: ast.AST, line: int, file: str) -> Condition | None:
 def made_once(guard: Guard) -> bool:
     """True for the test that something is not there yet: `if key not in self.known:`."""
     return " is None" in guard.condition or " not in self." in guard.condition
-
-
-def _skipping_callers(sources: Sources, function: str) -> Condition | None:
-    """The condition that can skip the only call of the function."""
-    called = {(file, line): tree for file, tree in sources.user_trees() for line in calls_of(tree, function)}
-    ((file, line), tree), *more = called.items() if called else [(("", 0), None)]
-    return _skipping(tree, line, file) if tree is not None and not more else None
 
 
 def _cited(guard: Guard, file: str) -> Condition:

@@ -33,7 +33,6 @@ from hangdoc.diagnosis.source.syntax import (
     function_name,
     holds,
     last_name,
-    text_of,
     walk,
 )
 from hangdoc.model.process import Frame, Stack
@@ -111,27 +110,6 @@ def in_chosen_beside(
     return []
 
 
-def own_way_past(sources: Sources, point: BranchPoint, mine: Stack, theirs: Stack) -> list[BranchPoint] | None:
-    """What can have led the guarded side past the others' call in its own arm; None where the others' arm does not
-    make the call that the guarded side is in, so that the condition itself may be the reason.
-
-    Example: the leader in `if rank == 0:` is in the broadcast of its next command, the workers in the `else` take their
-    commands by a broadcast as well, and are in an all_reduce → the conditions around the leader's way to its own
-    all_reduce.
-    """
-    frames = user_stack(mine)
-    if not frames or not (point.both_arms or point.made):
-        return None
-    search = _Search(sources, _called_at(sources, frames[0]), None)
-    made = point.made and next(search.of_another_class(point, frames), None) is not None
-    if not made and (point.made or not is_answered(sources, mine, theirs)):
-        return None
-    guard = replace(point.guard, taken=not point.guard.taken)
-    own = in_other_arm(sources, replace(point, guard=guard, guarded=1, made=""), theirs)
-    own += _overridden(sources, point.made, theirs)
-    return [each for each in own if not each.uneven]
-
-
 def is_answered(sources: Sources, mine: Stack, theirs: Stack) -> bool:
     """True if the function that the others entered where the stacks fork makes the call that this side is in, too: each
     side has a part of its own, and the call is no call too many."""
@@ -143,18 +121,6 @@ def is_answered(sources: Sources, mine: Stack, theirs: Stack) -> bool:
         return False
     here = enclosing_function(tree, entered.line)
     return _Search(sources, _called_at(sources, frames[0]), None).way(entered.file, here, here, frozenset()) is not None
-
-
-def _overridden(sources: Sources, made: str, theirs: Stack) -> list[BranchPoint]:
-    """The conditions under which a method of the class `made` runs the one of its base that the others are in."""
-    found: list[BranchPoint] = []
-    names = {plain(frame.function) for frame in user_stack(theirs)}
-    for name in names if made else ():
-        for file, function in sources.user_functions(name):
-            above = (n for n in walk(function) if isinstance(n, ast.Call) and text_of(n.func) == f"super().{name}")
-            for call in above:
-                found += _around(sources, Frame(file, call.lineno, f"{made}.{name}"))
-    return found
 
 
 def _made_beside(sources: Sources, name: str) -> set[str]:

@@ -24,7 +24,6 @@ from itertools import islice
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
-from hangdoc.diagnosis.condition.elsewhere.caught import Caught
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -67,13 +66,6 @@ def condition_of_raise(case: Case, ranks: tuple[int, ...]) -> BranchPoint | None
             return None
         return BranchPoint(inner, frame.file, plain(frame.function), frame.line, 0, 0.0)
     return None
-
-
-def raised_under(sources: Sources, caught: Caught) -> list[Condition]:
-    """The conditions under which the user's code that the block calls raises what the handler catches; [] where it
-    raises none of it, or in too many places."""
-    found = dict.fromkeys(each.condition for each in _raised_in_try(sources, caught.frame.file, caught.by.line))
-    return list(found) if len(found) <= _MOST_RAISED else []
 
 
 def raised_in_block(sources: Sources, file: str, line: int, error: str) -> list[Condition]:

@@ -18,20 +18,16 @@ Example: a rank whose document holds no tokens makes the all_reduce in train() o
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.raised import raised_before
-from hangdoc.diagnosis.condition.loops.held import items_held
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.handlers import Swallowing, swallowing
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, walk
+from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
@@ -58,56 +54,8 @@ def caught_rounds(case: Case, loop: BranchPoint, stack: Stack, ranks: SideRanks)
             if inner == at and (tried.first <= loop.guard.line or _ends_loop(case, frame, tried)):
                 continue
             raised = raised_before(case.sources, tuple(reversed(own[: inner + 1])), tried.body[0], tried.line)
-            if (
-                not raised
-                and _python_may_raise(case, tuple(reversed(own[: inner + 1])), tried)
-                and _keeps_items(case, loop)
-            ):
-                yield CaughtRound(Condition(tried.condition, frame.file, tried.line), [])
-            elif 1 <= len(raised) <= _MOST_RAISED and not _was_not_there(case, tried, ranks):
+            if 1 <= len(raised) <= _MOST_RAISED and not _was_not_there(case, tried, ranks):
                 yield CaughtRound(Condition(tried.condition, frame.file, tried.line), raised)
-
-
-def _python_may_raise(case: Case, way: Stack, tried: Swallowing) -> bool:
-    """True if the handler catches what a lookup, a conversion or a division raises, and such a one comes before the
-    call, in the functions from that of the `try` inwards. Example: `column = table[name]` in `with suppress(KeyError)`.
-    """
-    caught = set(re.findall(r"\w+", tried.condition))
-    kinds = tuple(kind for name, kind in _RAISED_BY.items() if not caught.isdisjoint(names(name)))
-    for at, frame in enumerate(way if kinds else ()):
-        tree = case.sources.function(frame.file, frame.line)
-        here = enclosing_function(tree, frame.line) if tree is not None else ast.Module([], [])
-        first = tried.body[0] if not at else getattr(here, "lineno", 0) + 1
-        nodes = [n for n in walk(here) if first <= getattr(n, "lineno", 0) < frame.line]
-        if any(fits(node) for node in nodes for fits in kinds):
-            return True
-    return False
-
-
-def _looks_up(node: ast.AST) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Slice)
-
-
-def _converts(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) in names("converts_text")
-
-
-def _divides(node: ast.AST) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod)
-
-
-_RAISED_BY = {"raised_by_lookup": _looks_up, "raised_by_conversion": _converts, "raised_by_division": _divides}
-
-
-def _keeps_items(case: Case, loop: BranchPoint) -> bool:
-    """True for a loop over what is held in a name, which nothing is seen to leave items out of: not over a loader."""
-    tree = case.sources.function(loop.file, loop.guard.line)
-    at = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
-    over = at[0].iter if len(at) == 1 else None
-    while isinstance(over, ast.Call) and (kept := kept_by(over)) is not None:
-        over = kept
-    named = dotted(over) if isinstance(over, ast.Name | ast.Attribute) else ""
-    return bool(named) and not pattern("gives_batches").search(named) and not items_held(case.sources, loop)
 
 
 def _ends_loop(case: Case, frame: Frame, tried: Swallowing) -> bool:

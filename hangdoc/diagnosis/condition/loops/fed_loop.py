@@ -74,12 +74,6 @@ def of_items(sources: Sources) -> list[Condition]:
     return list(found) if len(found) <= _MOST else []
 
 
-def of_filters(sources: Sources) -> list[Condition]:
-    """Those of them that only say which items stay, for a loop of the program's own over what a library hands out."""
-    found = dict.fromkeys(_of_filters(sources))
-    return list(found) if len(found) <= _MOST else []
-
-
 def _of_iterators(sources: Sources) -> Iterator[Condition]:
     """Of `__iter__` and the like, in the program's classes."""
     for name in names("makes_items"):

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, names_in, text_of, walk
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 _MOST_STEPS = 4
@@ -35,21 +35,6 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     made = list(sources.user_functions("__iter__"))
     found, ends = _around_yields(*made[0]) if len(made) == 1 else ([], [])
     return found or ends
-
-
-def left_out_around(sources: Sources, file: str, line: int) -> list[Condition]:
-    """The same of the loops around a line, the innermost first: what they leave out never comes to that line.
-
-    Example: `for name in filter(self.worth, names): ⏎ save(name)`, asked for the second line → the filter.
-    """
-    tree = sources.function(file, line)
-    function = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
-    loops = [n for n in walk(function) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
-    for loop in sorted(loops, key=lambda each: -each.lineno):
-        found = _left_out_of(sources, file, function, loop.iter, loop.lineno) if loop.lineno < line else []
-        if found:
-            return found
-    return []
 
 
 def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:

@@ -18,11 +18,9 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 )
 from hangdoc.diagnosis.condition.loops.planned_rounds import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.equal_counts import container_of, is_over_fixed
 from hangdoc.diagnosis.source.guards import way_out_guards
-from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
+from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks
@@ -80,7 +78,7 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
     ranks = (alignment.culprits, others_in(alignment))
     skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
     if skipped is None:
-        return possible[1:] if _issues_unequally(case, gap, possible, ranks) else possible
+        return possible
     better = (
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
@@ -92,22 +90,11 @@ def skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: li
         or _is_over_as_many(case, possible[0], ranks)
         or _gets_as_many(case, gap, possible[0], ranks)
         or _is_over_parts(case, gap, possible[0], alignment)
-        or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
         or plans_rounds_alike(case, possible[0], (gap.mine, gap.theirs), (alignment.culprits, others_in(alignment)))
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
-
-
-def _issues_unequally(case: Case, gap: Gap, possible: list[BranchPoint], ranks: SideRanks) -> bool:
-    """True if a loop comes first that goes round equally often, and what it runs is a library's: then that has issued
-    fewer calls in a round. Example: `for metric in (f1, boxes): metric.compute()`."""
-    loop = possible[0] if possible and possible[0].uneven else None
-    if loop is None or not is_implicit(gap.token.stack) or not _is_over_fixed(case, loop):
-        return False
-    left = 1 - loop.guarded
-    return not fell_out(case, loop, ranks[left], (gap.mine, gap.theirs)[left])
 
 
 def _is_over_fixed(case: Case, loop: BranchPoint) -> bool:
@@ -153,18 +140,6 @@ def _gets_as_many(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks) -> 
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
     ranks = (alignment.culprits, others_in(alignment))
     return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
-
-
-def _runs_its_items(case: Case, gap: Gap, loop: BranchPoint) -> bool:
-    """True if the call came from a method of the loop's item, and nothing leaves the loop: without the ranks' calls, it
-    is likelier that a condition in the method decided than that a rank has another callback."""
-    token = (gap.mine, gap.theirs)[loop.guarded]
-    way = user_stack(token.stack) if token is not None else ()
-    at = next((i for i, f in enumerate(way) if (f.file, f.line) == (loop.file, loop.line)), 0)
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if not at or tree is None or ways_out(tree, loop.guard.line):
-        return False
-    return runs_its_items(tree, loop.guard.line, plain(way[at - 1].function))
 
 
 def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:

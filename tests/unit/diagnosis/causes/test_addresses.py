@@ -9,12 +9,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
 FLEET = """\
-def port_for(worker, cfg):
-    port = cfg.base
-    if worker.memory < cfg.shared_below:
-        port += 1
-    return port
-
 def start(worker, cfg):
     {set}
     dist.init_process_group("gloo")
@@ -25,8 +19,6 @@ PORTS, HOSTS = ("10.0.0.1:2900", "10.0.0.1:2901"), ("10.0.0.1:2900", "10.0.0.2:2
 @pytest.mark.parametrize(
     ("text", "places", "expected"),
     [
-        ('os.environ["MASTER_PORT"] = str(port_for(worker, cfg))', PORTS, ["if worker.memory < cfg.shared_below:"]),
-        ('os.environ["MASTER_PORT"] = str(port_for(worker, cfg))', HOSTS, []),
         ("env = dict(os.environ, MASTER_PORT=str(a if cfg.warm else b))", PORTS, ["if cfg.warm"]),
         ('if cfg.own:\n        env["MASTER_ADDR"] = own_name()', HOSTS, ["if cfg.own:"]),
         ('if rank == 1:\n        os.environ.setdefault("MASTER_PORT", port)', PORTS, ["if rank == 1:"]),

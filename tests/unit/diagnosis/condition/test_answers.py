@@ -148,19 +148,6 @@ def test_functions_that_ask_each_other_come_to_an_end() -> None:
     assert len(told(program, 2)["even"]) <= 3
 
 
-def test_who_hands_on_a_flag_answers_by_it() -> None:
-    program = """
-    def fit(self, step):
-        if not self.due(step):
-            return
-    def due(self, step):
-        if step % self.every:
-            return False
-        return self.writes
-    """
-    assert told(program, 2) == {"due": [(5, "if step % self.every:"), (7, "return self.writes")]}
-
-
 def test_who_hands_on_what_is_no_flag_tells_nothing() -> None:
     program = """
     def fit(self):
@@ -326,21 +313,6 @@ def test_an_argument_is_no_name_that_another_function_sets() -> None:
     assert with_every(program, 4) == {}
 
 
-def test_an_object_answers_by_its_bool() -> None:
-    program = """
-    class Replay:
-        def __bool__(self):
-            return len(self.items) >= self.need
-    class Learner:
-        def __init__(self):
-            self.replay = Replay()
-        def update(self):
-            if not self.replay:
-                return
-    """
-    assert told(program, 8) == {"__bool__": [(3, "return len(self.items) >= self.need")]}
-
-
 def test_any_answers_by_what_it_asks_of_each() -> None:
     program = """
     def detected(self):
@@ -380,29 +352,6 @@ def test_a_key_by_which_the_function_is_looked_up_is_asked_for() -> None:
         return "keep"
     """
     assert told(program, 3) == {"pick": [(5, "if x.mean() > 1:")]}
-
-
-EXCHANGE = """
-class Halo:
-    def partners(self):
-        return [peer for peer in self.around if self.field.activity() > self.quiet]
-
-    def exchange(self):
-        ops = []
-        for peer in self.partners():
-            ops.append(send(peer))
-        if ops:
-            issue(ops)
-"""
-
-
-def test_what_a_list_holds_is_decided_where_it_is_filled() -> None:
-    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, EXCHANGE.lstrip()),)), "/job/t.py", 9)
-    assert (found.function, found.queue) == ("exchange", "ops")
-    assert [(test.line, test.source) for test in found.tests] == [(3, "if self.field.activity() > self.quiet")]
-    skipping = EXCHANGE.replace("            ops.append", "            if self.near(peer):\n                ops.append")
-    (found,) = answers(Sources((SourceText("/job/t.py", "<module>", 1, skipping.lstrip()),)), "/job/t.py", 10)
-    assert [test.source for test in found.tests] == ["if self.near(peer):"]
 
 
 def test_of_a_long_list_the_test_is_told() -> None:

@@ -31,7 +31,6 @@ START = "self.future = self.pool.submit(self._write, data)"
     [
         (f"{START}\n    if len(data) < self.limit:\n        self.future.result()", "if len(data) < self.limit:"),
         (f"{START}\n    if len(data) >= self.limit:\n        return\n    self.drain()", "if len(data) >= self.limit:"),
-        (f"if data.large:\n        {START}\n    else:\n        self._write(data)", "if data.large:"),
         (f"if data.large:\n        {START}", None),  # the others have no such thread, and no such call
         (f"self.drain()\n    {START}", None),
         (f"{START}\n    if self.cfg.wait:\n        self.drain()", None),  # alike on all ranks

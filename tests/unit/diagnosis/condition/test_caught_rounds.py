@@ -83,25 +83,3 @@ def test_other_handlers_skip_no_round(changed: dict[str, str]) -> None:
 
 def test_a_count_of_the_handler_agrees() -> None:
     assert code(fitted(skipped=(0, 0, 1))) == "HD103"
-
-
-def test_a_lookup_before_the_call_may_have_raised_in_a_round_over_names() -> None:
-    text = FIT.replace("for doc in range(len(self.docs)):", "for doc in self.columns:")
-    filled = text.format(caught="KeyError", then="pass", first="row = self.table[doc]", last="pass")
-    found = diagnose(made_calls(filled, CALLS))
-    assert found.cause is not None
-    assert found.cause.code == "HD103"
-    assert found.confidence == Confidence.LIKELY
-    assert found.divergence is not None
-    assert found.divergence.branch is not None
-    assert found.divergence.branch.condition == "except KeyError:"
-
-
-@pytest.mark.parametrize(
-    ("over", "first"), [("self.loader", "row = self.table[doc]"), ("self.columns", "row = doc + 1")]
-)
-def test_a_loader_may_end_and_nothing_else_raises_it(over: str, first: str) -> None:
-    text = FIT.replace("for doc in range(len(self.docs)):", f"for doc in {over}:")
-    found = diagnose(made_calls(text.format(caught="KeyError", then="pass", first=first, last="pass"), CALLS))
-    assert found.cause is not None
-    assert found.cause.code != "HD103"

@@ -91,86 +91,12 @@ def test_a_loop_calls_other_items_on_each_side() -> None:
     assert other_items(sources(), (sides[0], REDUCE)) is None
 
 
-def test_an_item_that_is_handed_on_to_what_looks_it_up() -> None:
-    text = """
-class Upkeep:
-    def timed(self, name):
-        getattr(self, name)()
-    def run(self):
-        for name in sorted(self.jobs, key=self.cost):
-            self.timed(name)
-    def prune(self):
-        gather(self)
-    def center(self):
-        broadcast(self)
-"""
-    program = Sources((SourceText(FILE, "<module>", 1, text.lstrip("\n")),))
-    common = (3, "timed"), (6, "run")
-    sides = stack((8, "prune"), *common), stack((10, "center"), *common)
-    found = other_items(program, sides)
-    assert found is not None
-    assert [(each.source, each.line) for each in found[1]] == [("sorted(self.jobs, key=self.cost)", 5)]
-    plain = Sources(
-        (SourceText(FILE, "<module>", 1, text.lstrip("\n").replace("sorted(self.jobs, key=self.cost)", "jobs")),)
-    )
-    assert other_items(plain, sides) is None
-
-
-JOB = """\
-class Job:
-    def __init__(self, role):
-        self.worker = {made}()
-    def run(self):
-        barrier()
-class Role:
-    def __init__(self):
-        self.setup()
-class Reader(Role):
-    def setup(self):
-        make()
-def main():
-    job = Job(role)
-    job.run()
-"""
-
-
-@pytest.mark.parametrize(
-    ("made", "way", "makes"),
-    [
-        ("ROLES[role]", "Reader.setup", "Reader"),
-        ("ROLES[role]", "setup", ""),
-        ("Reader", "Reader.setup", None),
-    ],
-)
-def test_a_class_that_is_looked_up(made: str, way: str, makes: str | None) -> None:
-    looked = Sources((SourceText(FILE, "<module>", 1, JOB.format(made=made)),))
-    init = way.replace("Reader.setup", "Role.__init__").replace("setup", "__init__")
-    sides = (
-        stack((5, "run"), (14, "main")),
-        stack((11, way), (8, init), (3, init.replace("Role", "Job")), (13, "main")),
-    )
-    found = dispatched(looked, sides)
-    assert (found.makes if found is not None else None) == makes
-    assert found is None or (found.call.source, found.call.line, found.side) == ("ROLES[role]()", 3, 1)
-
-
 def test_the_methods_of_other_items() -> None:
     """In `for callback in self.callbacks: ⏎ callback.end(self)`, other classes have an end() as well."""
     point = BranchPoint(Guard("if", 9, "if due:", True, ("due",), (9, 10)), FILE, "notify", 10, 0, 0.0)
     found = namesakes_below(sources(), stack((15, "end"), (10, "notify")), point)
     assert found == [(Frame(FILE, 10, "notify"), [(FILE, 18)])]
     assert namesakes_below(sources(), MIX, point) == []
-
-
-def test_an_attribute_that_was_set_to_one_of_two_functions() -> None:
-    text = (
-        "class Meter:\n    def __init__(self, fast):\n        self.mean = of_all if fast else own\n"
-        "    def step(self, x):\n        self.mean(x)\n        reduce(x)\ndef of_all(x):\n    gather(x)\n"
-    )
-    whole = Sources((SourceText(FILE, "<module>", 1, text),))
-    found = dispatched(whole, (stack((8, "of_all"), (5, "step")), stack((6, "step"))))
-    assert found is not None
-    assert (found.call.source, found.call.line, found.function) == ("self.mean = of_all if fast else own", 3, "of_all")
 
 
 def test_functions_that_run_in_the_order_of_a_table() -> None:

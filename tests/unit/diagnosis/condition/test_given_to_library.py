@@ -113,14 +113,6 @@ def test_not_a_hook_that_answers_otherwise() -> None:
     assert skipped_by_hook(sources_of(hook)) == ("", [])
 
 
-@pytest.mark.parametrize("value", ["self.trend.falling()", "self.spent > self.budget"])
-def test_a_flag_that_is_set_to_a_value(value: str) -> None:
-    hook = f"def on_step_end(self, args, state, control):\n    control.should_training_stop = {value}"
-    (stop,) = stops_of_trainers(sources_of(hook))
-    assert stop.guard is not None
-    assert stop.guard.condition == f"control.should_training_stop = {value}"
-
-
 def test_under_a_condition_that_is_what_counts() -> None:
     hook = "def on_step_end(self, control):\n    if late():\n        control.should_training_stop = self.on and self.up"
     assert [stop.guard.condition for stop in stops_of_trainers(sources_of(hook)) if stop.guard] == ["if late():"]

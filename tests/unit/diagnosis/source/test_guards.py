@@ -542,13 +542,6 @@ def test_a_filter_explains_a_call_of_another_name_that_its_element_makes() -> No
     assert [g.condition for g in guards(tree, 2, frozenset({"wrapped"}))] == ["if m.seen"]
 
 
-@pytest.mark.parametrize("begin", ["ids = prompt", "ids, done = prompt, False"])
-def test_what_grows_from_another_thing_counts_to_its_length_and_a_bound(begin: str) -> None:
-    text = f"{begin}\nwhile ids.shape[1] < prompt.shape[1] + limit:\n    ids = torch.cat([ids, token], 1)"
-    assert counts_to_a_bound(ast.parse(text), 2) == ("limit",)
-    assert counts_to_a_bound(ast.parse(text + "\n    prompt = ids"), 2) is None
-
-
 def test_an_answer_ends_what_asks_each_item() -> None:
     tree = ast.parse("def f(self):\n    return any(m.tripped() for m in self.monitors)\n")
     found = guards(tree, 2, frozenset({"tripped"}))
