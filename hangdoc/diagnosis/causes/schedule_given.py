@@ -39,6 +39,8 @@ class ScheduleGiven:
     why: Message = ""
     decided_at: Condition | None = None
     doubt: str = ""
+    same: str = ""
+    """The arguments whose values were seen to differ: '`val_check_interval`'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def schedule_given(case: Case, blame: Blame[Explanation]) -> ScheduleGiven:
         joined(Joined(said, ", and ")),
         next(iter(first.by), first.text),
         "" if first.seen and not first.by else _NOT_SEEN,
+        " and ".join(f"`{each.text.source.partition('=')[0]}`" for each in found if each.seen),
     )
 
 
