@@ -355,14 +355,18 @@ def _fix_condition(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPo
     block = led_block(case.sources, inside.stack, other.stack) if inside is not None and other is not None else None
     if block is not None:
         return [f"call {call} after ", block, ", where every rank comes to it"]
-    count = own_count(case, point)
+    several = also_on_the_way(blame.found.branch_points)
+    count = own_count(case, point) if not several else ""
     if count:
         return f"let `{count}` be the same on every rank: each of them counts it by itself"
     come = all_come_to(case, point, gap, (blame.culprits, others_of(case, blame)))
-    if also_on_the_way(blame.found.branch_points):
+    if several:
         if come:
             return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
-        return f"decide these at a point that every rank reaches and pass the answers down, or call {call} there"
+        return (
+            "decide these conditions at a point that every rank reaches and pass the answers down, or "
+            f"call {call} there"
+        )
     if come:
         return (
             f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "

@@ -37,7 +37,10 @@ def own_count(case: Case, point: BranchPoint) -> str:
     """What the condition tests that each rank counts for itself, one by one, and that was not seen to be the same on
     all ranks; '' where there is none. Example: `self.updates` of `if self.updates % self.every == 0:`."""
     at = place_of(case.sources, point.file, point.guard.line)
-    for node in _nodes(point.guard.condition) if at is not None else ():
+    nodes = list(_nodes(point.guard.condition)) if at is not None else []
+    if any(isinstance(node, ast.BoolOp) for node in nodes):
+        return ""  # another part of it may have decided
+    for node in nodes:
         if at is None or not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             continue
         added = [each.node for each in settings(case.sources, at, node) if each.how == "counted"]

@@ -62,6 +62,8 @@ def test_advice_has_its_premise(name: str, said: str, unsaid: str) -> None:
         ("one_round_later", "Let `self.updates` be the same on every rank"),
         ("one_round_later_by_hand", "Let `self.updates` be the same on every rank"),
         ("resumed_elsewhere", "Let `state.step` be the same on every rank"),
+        # Another part of the test may have decided, or another test.
+        ("lazy_mean_in_a_callback_attach", "at a point that every rank reaches"),
         # The driver never comes to the loop of those who serve.
         ("handler_of_follower", "at a point that every rank reaches"),
         # The others are at the entrance of the block that the test is in.
