@@ -127,7 +127,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
             given.why,
         ),
-        f"give every rank the same {given.same}"
+        ["give every rank the same ", given.same]
         if given.same
         else fix_of_stops(stops, "") + ", and give every rank the same number of batches"
         if stops
