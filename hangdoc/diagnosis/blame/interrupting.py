@@ -15,7 +15,7 @@ def interrupting(case: Case, stack: Stack) -> Frame | None:
 
 
 def _interrupts(case: Case, file: str, function: str) -> bool:
-    return function in names("runs_at_any_moment") or case.sources.is_signal_handler(file, function)
+    return function in names("runs_at_any_moment") or bool(case.sources.registered_with(file, function))
 
 
 def was_interrupted(case: Case, gap: Gap | None) -> bool:

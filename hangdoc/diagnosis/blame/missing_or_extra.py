@@ -7,6 +7,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
+from hangdoc.diagnosis.calls.following import always_follows
 from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import branch_points_of
@@ -16,8 +17,9 @@ from hangdoc.diagnosis.condition.rounds_ahead import is_further_on
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
-from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import every_frame, fork, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 
 
 def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoint]) -> Alignment:
@@ -44,7 +46,8 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
         return alignment
     if led or not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
-    left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
+    one = _came_without(case, alignment, gap.mine, gap.theirs)
+    left_out = [gap.theirs] if one else _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
 
 
@@ -71,6 +74,11 @@ def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: To
         return True
     if alignment.history.inferred and is_further_on(case, [theirs], [mine]):
         return False  # the others went by it
+    if _came_without(case, alignment, mine, theirs):
+        return True  # it came to its call without the one that was always before it
+    reduces = [has_role(token.stack, Role.BACKWARD) for token in (mine, theirs)]
+    if points and points[0].quiet and reduces == [False, True]:
+        return True  # a round in which it did not reduce
     if has_role(mine.stack, Role.JOINED):
         return True  # its inputs have ended: what it calls now answers the others, and falls short of their call
     if points:
@@ -120,6 +128,26 @@ def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
     others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)
     return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
+
+
+def _came_without(case: Case, alignment: Alignment, mine: Token, theirs: Token) -> bool:
+    """True if every rank always made ``theirs`` right before ``mine``, and the culprits have now come to it without."""
+    return always_follows(alignment.history, mine, theirs) and not _may_repeat(case, mine, theirs)
+
+
+def _may_repeat(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if something that is not around ``theirs`` may have made ``mine`` once more: a loop, or a library that runs
+    it, as one that tries again does."""
+    where = fork(mine.stack, theirs.stack, frames_of=every_frame)
+    own = where.mine[where.common :]
+    last = max((i for i, frame in enumerate(own) if not is_library(frame)), default=-1)
+    beside = where.theirs[where.common].line if where.within_function is not None else 0
+    for i, frame in enumerate(own[: last + 1]):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
+        if is_library(frame) or any(i or not loop.holds(beside) for loop in loops):
+            return True
+    return not where.frames
 
 
 def _up_to(calls: list[Token], mine: Token) -> list[Token]:

@@ -6,14 +6,15 @@ from hangdoc.diagnosis.blame.interrupting import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
-from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import place
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import call_at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.awaits import is_one_task
+from hangdoc.model.message import Does, sentence
 from hangdoc.model.process import Frame, Stack
 
 
@@ -27,14 +28,22 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if handler is None:
         return _out_of_a_coroutine(case, blame, gap)
     finding = extra_or_missing_call(case, blame, gap)
+    registered = case.sources.registered_with(handler.file, plain(handler.function))
     return Finding(
         "HD112",
         finding.verdict,
         [
-            [place(handler), " is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "],
-            "callback), which differs from rank to rank",
+            [place(handler), f" is registered with {registered}: " if registered else " is a finalizer: "],
+            "the interpreter runs it at an arbitrary moment, which differs from rank to rank",
         ],
-        "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
+        [
+            [
+                "never communicate in ",
+                place(handler),
+                ": let it set a flag, and act on that flag in the loop, once all ",
+            ],
+            "ranks agree on it (all_reduce)",
+        ],
     )
 
 
@@ -43,15 +52,22 @@ def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
     if None in tasks or tasks[0] == tasks[1] or is_one_task(case.sources, *tasks):
         return None
-    finding = extra_or_missing_call(case, blame, gap)
+    assert gap.mine is not None and gap.theirs is not None
+    others = others_of(case, blame)
     return Finding(
         "HD112",
-        finding.verdict,
+        sentence(
+            [
+                [Does(blame.culprits, "calls", "call"), " ", call_at(gap.mine), " where "],
+                [Does(others, "calls", "call"), " ", call_at(gap.theirs)],
+            ],
+            where_they_wait(case, others) if case.programs else "",
+        ),
         [
             [place(tasks[0]), " and ", place(tasks[1]), " are run by an event loop, "],
             "in the order in which they get ready, which differs from rank to rank",
         ],
-        "await them one after the other, in an order that all ranks share, or give each a process group of its own",
+        "await them one after the other, in an order that all ranks share",
     )
 
 

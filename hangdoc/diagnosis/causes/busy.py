@@ -44,7 +44,7 @@ from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Frame
 
@@ -206,6 +206,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         known = replace(_ENDED, why=f"only calls of {asked[0]}() by other ranks fill it, and it is empty")
     elif known is LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
         known = _ENDED
+    if known is OUTSIDE[ActivityKind.FILE_LOCK] and (holders := _hold_file_locks(case, rank)):
+        mended = ["if it waits for the lock that ", Does(holders, "holds", "hold")]
+        mended = [mended, ": let go of that lock before any call that waits for other ranks"]
     if known.code == "HD507" and is_forked_with_lock(case, rank):
         known = replace(known, code="HD505", why="its child waits for that lock for good")
     why: Message = known.why
@@ -253,6 +256,12 @@ def _ended_by(
     lock = threads.hops[0].lock
     doing = f"waiting for the lock `{lock.name}`" if lock is not None else "{text}"
     return replace(OUTSIDE.get(kind, known), doing=doing), own_clauses(threads)
+
+
+def _hold_file_locks(case: Case, rank: int) -> tuple[int, ...]:
+    """The other ranks that hold a lock of a file while they wait for ranks."""
+    others = {r: s.process for r, s in case.ranks.items() if r != rank and s.process is not None}
+    return tuple(r for r, p in others.items() if p.locked_files and case.activities[r].kind in COMMUNICATING)
 
 
 def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) -> OutsideWords:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.item_kinds import Items, kind_of_items
+from hangdoc.diagnosis.source.settings import Place
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, text_of
 from hangdoc.model.message import Joined, Message, Values
 
@@ -28,41 +31,58 @@ def counted_from(counting: CountingLoop) -> Message:
     ]
 
 
-def agreed_count(loop: str, *, alone: bool = True) -> str:
-    """How all ranks get the same number of rounds of a loop, by its first line. ``alone``: nothing else is advised.
+def agreed_start(counting: CountingLoop) -> Message:
+    """How all ranks begin such a loop at one place. What was loaded or computed brings more than the start with it: a
+    rank that is only told another start would go on from there with the state of its own."""
+    bound = f"`{counting.bound}`" if counting.bound else ""
+    if not counting.set_at:
+        both = Joined([each for each in (f"`{counting.start}`", bound) if each], " and ")
+        return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
+    sets: Message = Joined(list(counting.set_at), " and ")
+    return [
+        ["let all ranks agree on what ", sets, f" takes `{counting.start}` from (one checkpoint, if it was saved)"],
+        f", and on {bound}" if bound else "",
+    ]
 
-    Examples: 'for batch in loader:' → an equal share of the data; 'for i in range(self.tries):' → agree on
-    `self.tries`; 'for i, request in enumerate(queue):' → agree on how many items `queue` has.
+
+def agreed_count(loop: str, *, alone: bool = True, sources: Sources | None = None, at: Place | None = None) -> str:
+    """How all ranks get the same number of rounds of a loop, by its first line, or by a comprehension's `for`.
+
+    ``alone``: nothing else is advised. ``at``: where the loop is, to see what it goes over. Examples: 'for batch in
+    loader:' → an equal share of the data; 'for i in range(self.tries):' → agree on `self.tries`; 'for row in rows[1:]:'
+    → agree on how many items that has; 'for i, request in enumerate(queue):' → stop together.
     """
+    loop = loop if loop.endswith(":") else f"{loop}:"
     bound = item_bound(loop)
     if bound is not None:
-        return f"let all ranks agree on `{text_of(bound)}` before the loop (broadcast it, or all_reduce the minimum)"
+        return _agree_on(bound)
     if pattern("goes_over_data").search(loop):
         count = "give every rank the same number of batches"
-        stop = ", or let all ranks stop with the first that has none left (all_reduce a flag in every round)"
-        return count + (stop if alone else "")
+        return f"{count}, or {_STOP_TOGETHER}" if alone else count
     over = _gone_over(loop)
     if isinstance(over, ast.Call) and last_name(over.func) == "range":
         named = [each for each in over.args if not isinstance(each, ast.Constant)]
-        if named:
-            bounds = named[0] if len(named) == 1 else over
-            return (
-                f"let all ranks agree on `{text_of(bounds)}` before the loop (broadcast it, or all_reduce the minimum)"
-            )
-    elif over is not None and _gives_keys(over):
+        bounds = named[0] if len(named) == 1 else over
+        return _agree_on(bounds) if named else _SAME_ROUNDS
+    if over is None:
+        return _SAME_ROUNDS
+    kind = kind_of_items(over, sources, at)
+    if kind is Items.KEYS:
         return (
             "let all ranks go over the same keys: gather those of all ranks first (all_gather_object), and make the "
             "call with something empty where a rank has none"
         )
-    elif over is not None:
+    if kind is Items.COUNTED:
         return f"let all ranks agree before the loop on how many items `{text_of(over)}` has (all_reduce the minimum)"
-    return "give every rank the same number of rounds (agree on the count before the loop)"
+    return _STOP_TOGETHER
 
 
-def _gives_keys(over: ast.expr) -> bool:
-    """True for `table.items()`, `sorted(set(kinds))` and `groupby(rows, key)`: what has an item for each key."""
-    over = over.args[0] if isinstance(over, ast.Call) and last_name(over.func) == "sorted" and over.args else over
-    return isinstance(over, ast.Call) and last_name(over.func) in names("gives_keys")
+def _agree_on(bound: ast.expr) -> str:
+    return f"let all ranks agree on `{text_of(bound)}` before the loop (broadcast it, or all_reduce the minimum)"
+
+
+_SAME_ROUNDS = "give every rank the same number of rounds (agree on the count before the loop)"
+_STOP_TOGETHER = "let all ranks stop with the first that has none left (all_reduce a flag in every round)"
 
 
 def item_bound(loop: str) -> ast.expr | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.causes.call_counts import call_counts
 from hangdoc.diagnosis.causes.deciding import (
     chosen_without_order,
@@ -27,21 +27,24 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
+from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
 from hangdoc.diagnosis.condition.elsewhere.dispatched import other_items
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
+from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import is_implicit
+from hangdoc.diagnosis.frames.landmarks import Role, has_role, is_implicit
 from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.process import Stack
 
 _NOT_SEEN = "the condition that decided it could not be seen"
 _SAME_ITEMS = "let that loop go over the same items in the same order on every rank"
@@ -73,13 +76,22 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
             [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
             [Joined(source, " and "), f" {word_for(source)} it"] if source else chosen,
         ),
-        "iterate in one order on all ranks (`sorted`)"
-        if loop is not None
-        else "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
-        if found.what == "arguments"
-        else "pass the same src/dst (a global rank) on every rank",
+        "iterate in one order on all ranks (`sorted`)" if loop is not None else _fix_arguments(found, stack),
         decided_at=loop,
     )
+
+
+def _fix_arguments(found: Disagreement, stack: Stack) -> str:
+    """The tensors of a library's own call are not the user's to pad: what it works on differs."""
+    if found.what != "arguments":
+        return "pass the same src/dst (a global rank) on every rank"
+    if has_role(stack, Role.BACKWARD):
+        return "give every rank the same model: compare its parameters' shapes and dtypes, and which need gradients"
+    if is_implicit(stack):
+        return "give what the library works on the same shapes and dtypes on every rank"
+    if len({each.dtypes for each in found.tokens.values()}) == 1:
+        return "give every rank tensors of the same shape (pad, or gather the sizes first)"
+    return "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
 
 
 @cause("HD101", explains=Diverged, order=230)
@@ -98,7 +110,7 @@ def _sites_differ(gap: Gap) -> bool:
 def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
-    what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
+    what = _alone(case, blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
     filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
     chosen = _chosen_elsewhere(case, blame, gap) if not filled else None
     given = ScheduleGiven() if blame.found.branch_points or filled or chosen else schedule_given(case, blame)
@@ -168,11 +180,36 @@ def _came_apart_within(gap: Gap) -> bool:
     return bool(mine) and mine == theirs
 
 
-def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
+def _alone(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """'Rank 1 alone calls barrier at train.py:9'; of a call that others make as well, only how often, where that is
+    known."""
     calls: Message = "called" if blame.found.past else Verb(blame.culprits, "calls", "call")
     call = call_name(gap.token)
     named = call if call == gap.token.op else f"a {call}"
-    return [Ranks(blame.culprits), " alone ", calls, f" {named}", at(telling_token(gap))]
+    alone = "" if others_call_it(case, blame, gap) else " alone"
+    once = " once more than the others" if not alone and _once_more(case, blame, gap) else ""
+    return [Ranks(blame.culprits), alone, " ", calls, f" {named}", at(telling_token(gap)), once]
+
+
+def _once_more(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if, by whole histories, each culprit has now made the call one time more than each other rank."""
+    history, what = blame.found.alignment.history, (gap.token.op, lines_of(gap.token.site))
+    if blame.found.past or history.inferred or history.first > 1:
+        return False
+    sides = ([history.tokens.get(rank, ()) for rank in ranks] for ranks in (blame.culprits, others_of(case, blame)))
+    mine, theirs = (
+        # Ranks of equal programs share one list.
+        {sum((t.op, lines_of(t.site)) == what for t in calls) for calls in {id(each): each for each in side}.values()}
+        for side in sides
+    )
+    return len(mine) == len(theirs) == 1 and mine.pop() == theirs.pop() + 1
+
+
+def others_call_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if ranks that are not to blame have made that call from its line, in any round."""
+    alike = gap.token.op, lines_of(gap.token.site)
+    others = {rank: case.programs[rank] for rank in others_of(case, blame) if rank in case.programs}
+    return any((t.op, lines_of(t.site)) == alike for program, _ in distinct(others) for t in program.tokens)
 
 
 def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
@@ -298,13 +335,44 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     if filled:
         return f"put the same items into {filled[0].queue} on every rank: agree on what is left out"
     if point.rank_like:
-        return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
+        made = point.made or (f"{point.registered}()" if point.registered else "")
+        if made:
+            how = "make" if point.made else "register"
+            return ["take ", the_call, f" out of {made}, or {how} {made} on every rank"]
+        return ["make ", the_call, f" on every rank, out of the part that depends on `{condition}`, or on none"]
     if may_run_another(case, blame.found.branch_point):
         assert point is not None
         return f"let every rank run the same {point.function}() and decide alike there, or call {call} outside of it"
-    if also_on_the_way(blame.found.branch_points):
-        return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
+    return _fix_condition(case, blame, gap, point, call)
+
+
+def _fix_condition(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint, call: str) -> Message:
+    """What to do about a condition that came out differently. To agree on it right there takes all ranks."""
+    condition = point.guard.condition.removeprefix("if ").removesuffix(":")
+    if asks_within(point, gap):
+        return f"call {call} where every rank makes it, and not while `{condition}` is evaluated"
+    inside, other = (gap.mine, gap.theirs)[:: -1 if point.guarded else 1]
+    block = led_block(case.sources, inside.stack, other.stack) if inside is not None and other is not None else None
+    if block is not None:
+        return [f"call {call} after ", block, ", where every rank comes to it"]
+    several = also_on_the_way(blame.found.branch_points)
+    count = own_count(case, point) if not several else ""
+    if count:
+        return f"let `{count}` be the same on every rank: each of them counts it by itself"
+    come = all_come_to(case, point, gap, (blame.culprits, others_of(case, blame)))
+    if several:
+        if come:
+            return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
+        return (
+            "decide these conditions at a point that every rank reaches and pass the answers down, or "
+            f"call {call} there"
+        )
+    if come:
+        return (
+            f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "
+            f"or call {call} outside of it"
+        )
     return (
-        f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "
-        f"or call {call} outside of it"
+        f"decide `{condition}` at a point that every rank reaches (all_reduce or broadcast the value), and pass the "
+        f"answer down, or call {call} there"
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import signal
-from itertools import takewhile
 
 from hangdoc.diagnosis.blame.arguments import arguments_text
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher
@@ -13,8 +11,10 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
-from hangdoc.diagnosis.causes.phrases import at, cited, one_place, place, where_they_wait
+from hangdoc.diagnosis.causes.left_program import early_end
+from hangdoc.diagnosis.causes.phrases import at, one_place, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -26,15 +26,13 @@ from hangdoc.diagnosis.explanation import (
     OutsideWait,
     Refused,
 )
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import leaves_for_good
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
-from hangdoc.diagnosis.state.endings import exit_text, origin, own_words, refused_piece
-from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
-from hangdoc.model.process import Frame, Stack
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.endings import exit_text, is_echo, origin, own_words, refused_piece
+from hangdoc.model.kinds import GONE, ActivityKind
+from hangdoc.model.message import Condition, Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import RankSnapshot
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -96,8 +94,8 @@ def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
         ),
         "Python was shutting down; a native thread that then still touches a Python object is ended by force, which "
         "C++ code may answer with abort",
-        "the work of the rank was done; to end well, let the group's threads end before Python does: drop the wrapped "
-        "model, gc.collect(), then destroy_process_group()",
+        "let what runs in native threads end before Python does: wait for every asynchronous call and its callbacks, "
+        "drop what holds on to the process group (a wrapped model, say), then destroy_process_group()",
     )
 
 
@@ -126,7 +124,7 @@ def ended_meanwhile(case: Case, blame: Blame[EndedMeanwhile]) -> Finding:
             if blame.found.timed_out
             else "the others failed because it had closed its connections",
         ),
-        "mend the failure of that rank; the others only wait for it"
+        "mend the failure of that rank"
         if error is not None
         else "find out what that rank did meanwhile: with --stall-after below the group's timeout, `hangdoc watch` "
         "looks at it while the others still wait",
@@ -240,15 +238,47 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
             "" if last or raised else _never_joined(case),
             [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
-        "mend that failure"
-        + ("; the others only wait for it" if others_of(case, blame) else ", which every rank raised")
+        ["mend that failure", _what_the_others_do(case, blame)]
         if failed
         else "let the exception end the process with another status than 0, or make all ranks agree on it (all_reduce "
         "a flag) before any of them ends"
         if handler
-        else "let every rank run to the same end: no early return or exit before the last collective",
+        else _fix_early_end(case, blame, early),
         decided_at=handler or early,
     )
+
+
+def _fix_early_end(case: Case, blame: Blame[Explanation], early: Condition | None) -> Message:
+    """What lets a rank end with the others that has ended well: it left the program early, or ran to its end with fewer
+    calls, or never joined."""
+    others = [case.activities[rank] for rank in others_of(case, blame)]
+    who, ends = Ranks(blame.culprits), Verb(blame.culprits, "it ends", "they end")
+    if any(map(waits_for_a_key, others)):
+        return ["let ", who, " do what the others wait for before ", ends]
+    if others and all(each.kind == ActivityKind.STORE_WAIT for each in others):
+        return ["let ", who, " come to the line where the others wait before ", ends, ", or start fewer ranks"]
+    point = blame.diverged.branch_point if blame.diverged is not None else None
+    if early is not None or (point is not None and _leaves_there(case, point)):
+        return "let every rank run to the same end: no early return or exit before the last collective"
+    return "let every rank make the calls that the others make before it ends"
+
+
+def _leaves_there(case: Case, point: BranchPoint) -> bool:
+    tree = case.sources.function(point.file, point.guard.line) if point.guard.kind == "return" else None
+    return tree is not None and leaves_for_good(tree, point.guard.line)
+
+
+def _what_the_others_do(case: Case, blame: Blame[Explanation]) -> Message:
+    """'; the others only wait for it', 'failed because it was gone', or '' where they ended in some other way."""
+    others = others_of(case, blame)
+    if not others:
+        return ", which every rank raised"
+    waiting = tuple(rank for rank in others if case.activities[rank].kind not in GONE)
+    if waiting:
+        return f"; {'the others' if len(waiting) == len(others) else 'those that are left'} only wait for it"
+    ends = [case.ranks[rank].exit for rank in others]
+    lost = all(end is not None and is_echo(end) for end in ends)
+    return "; the others failed because it was gone" if lost else ""
 
 
 def _caught_by(case: Case, blame: Blame[Explanation]) -> Condition | None:
@@ -263,50 +293,6 @@ def _caught_by(case: Case, blame: Blame[Explanation]) -> Condition | None:
 
 def _led_out(blame: Blame[Explanation], handler: Condition) -> Message:
     return ["an exception that ", handler, " caught may have led ", Ranks(blame.culprits), " past the others' calls"]
-
-
-def early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:
-    """The only condition under which a rank returns from the functions that all others are in, or ends its process
-    there; None where there are several.
-
-    Example: `if not mine: ⏎ return` in the loop of run(), in which the others poll. Of ranks whose calls were seen, it
-    lies between the last call that the ended rank made and the line where the others wait.
-    """
-    ways = [tuple(reversed(user_stack(case.activities[rank].stack))) for rank in others_of(case, blame)]
-    if blame.diverged is not None and blame.diverged.branch_points:
-        return None
-    last: Stack | None = None
-    if case.programs:
-        program = case.programs.get(blame.culprits[0])
-        last = program.tokens[-1].stack if program is not None and program.tokens else ()
-        ways.append(tuple(reversed(user_stack(last))))
-    shared = takewhile(lambda frames: all(same_function(frames[0], each) for each in frames), zip(*ways, strict=False))
-    found = {}
-    for frame, *more in shared:
-        tree = case.sources.function(frame.file, frame.line)
-        if tree is None:
-            continue
-        around = guards(tree, frame.line)
-        since = more[-1].line if last is not None and not any(g.kind == "loop" for g in around) else 0
-        for guard in around:
-            if guard.kind == "return" and guard.line > since and leaves_for_good(tree, guard.line):
-                found[frame.file, guard.line] = cited(guard, frame.file)
-    early = next(iter(found.values())) if len(found) == 1 else None
-    return early if early is not None and not _may_end_elsewhere(case, early) else None
-
-
-def _may_end_elsewhere(case: Case, early: Condition) -> bool:
-    """True if another function of the program ends the process, too: which of them did is not known. What the module
-    itself ends with, as `sys.exit(main())`, is none of them."""
-    tree = case.sources.function(early.file, early.line)
-    here = enclosing_function(tree, early.line) if tree is not None else None
-    ends = (call for name in names("exits_process") for call in case.sources.user_calls(name.rpartition(".")[2]))
-    return any(
-        dotted(end.call.func) in names("exits_process")
-        and isinstance(end.function, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (end.file, end.function.lineno) != (early.file, getattr(here, "lineno", 0))
-        for end in ends
-    )
 
 
 def _where_the_others_are(case: Case, others: tuple[int, ...], *, ended_early: bool) -> Message:

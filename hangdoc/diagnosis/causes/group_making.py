@@ -221,7 +221,7 @@ def _unlike_groups(
         sentence(Joined(groups, " where "), "the groups are not the same"),
         joined(decided, _SAME_GROUPS if by is not None or not decided else ""),
         "give new_group the same list of ranks on every rank, and make the groups in the same order"
-        if unlike
+        if unlike and len(lines) == 1
         else _CALL_IT_ON_ALL,
         decided_at=by,
     )

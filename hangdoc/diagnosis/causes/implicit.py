@@ -138,7 +138,7 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> F
             ],
             what_decided(case, blame),
         ),
-        "compare on the ranks what it works on, its options, and the rounds in which it does not communicate",
+        "compare on the ranks what that line works on, the library's options, and in which rounds it communicates",
     )
 
 

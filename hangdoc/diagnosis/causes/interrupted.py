@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
-from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, others_call_it
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, is_awaited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -189,9 +189,10 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
     thrown = blame.culprits
-    led: Message = (
-        "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
-    )
+    led: Message = "past the collectives that the others still issue"
+    if repeats:
+        shared = others_call_it(case, blame, gap)
+        led = "into a call that the others do not make there" if shared else "into calls that the others do not issue"
     tree = case.sources.function(point.file, point.guard.line)
     again = tree is not None and tries_again(tree, point.guard.line)
     if is_left_by_exception(point) and point.guarded == 0 and not again:

@@ -82,7 +82,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
             other.why,
             _stopped(left, stops),
         ),
-        [_FIX_GENERATING if loop.function in names("generates_tokens") else _fix(stops, library), other.fix],
+        [_FIX_GENERATING if loop.function in names("generates_tokens") else fix_of_stops(stops, library), other.fix],
         other.doubt
         or ("what the loop was given on each rank was not seen" if fed.decided_at else "")
         or given.doubt
@@ -157,7 +157,7 @@ def library_loop_ended_the_program(case: Case, blame: Blame[Diverged]) -> Findin
             ],
             _stopped(culprits, stops),
         ),
-        _fix(stops, library),
+        fix_of_stops(stops, library),
         decided_at=_decided_at(loop, stops),
     )
 
@@ -250,7 +250,9 @@ def stopped_at(stops: list[Stop]) -> Message:
     return Joined(said, " or ")
 
 
-def _fix(stops: list[Stop], library: str) -> str:
+def fix_of_stops(stops: list[Stop], library: str) -> str:
+    """'let all ranks agree on `flat()` (all_reduce it) before anybody stops the loop'; without a line that stops it,
+    what keeps the ranks in the ``library``'s loop equally long."""
     if not stops:
         count = "give every rank the same number of batches"
         return f"{count}, and let all ranks agree before anything stops {library}'s loop"

@@ -308,11 +308,39 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if loop
         else what_decided(case, blame) or no_condition(case, blame, gap),
         "iterate over the same items in the same order on all ranks (`sorted`)"
-        if loop or by_order
+        if loop or by_order or _chosen_by_items(case, gap.mine, gap.theirs)
+        else "let all ranks make these calls in the same order"
+        if _crosswise(case, gap.mine, gap.theirs)
         else "let all ranks take the same arm of the condition, or issue the same operation in both",
         reorders=by_order,
         replaces=not by_order,
     )
+
+
+def _crosswise(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if each side made the other's operation next: both make the two calls, in another order.
+
+    Example: [broadcast, all_reduce] against [all_reduce, broadcast]; each arm of a condition issues both.
+    """
+    behind = [_behind(case, token) for token in (mine, theirs)]
+    return [each and each.op for each in behind] == [theirs.op, mine.op]
+
+
+def _behind(case: Case, token: Token) -> Token | None:
+    """The call that the same rank has issued after it."""
+    program = case.programs.get(token.rank)
+    return next(iter(program.tokens[token.order + 1 : token.order + 2]), None) if program is not None else None
+
+
+def _chosen_by_items(case: Case, mine: Token, theirs: Token) -> Condition | None:
+    """The loop that both calls are in, in one function, whose items choose between them."""
+    where = fork(mine.stack, theirs.stack)
+    if where.frames is None or not same_function(*where.frames):
+        return None
+    a, b = where.frames
+    tree = case.sources.function(a.file, a.line)
+    found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
+    return Condition(found[1], a.file, found[0]) if found is not None else None
 
 
 def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | None:
@@ -326,14 +354,13 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | N
     where = fork(gap.mine.stack, gap.theirs.stack)
     if where.frames is None or not where.common:
         return None
-    (a, b), caller = where.frames, where.mine[where.common - 1]
+    (a, _), caller = where.frames, where.mine[where.common - 1]
     tree = case.sources.function(caller.file, caller.line)
     found = None
     if tree is not None and blame.found.branch_point is None:
         found = item_loop(tree, caller.line, plain(a.function))
-    if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
-        caller, tree = a, case.sources.function(a.file, a.line)
-        found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
+    if found is None and _both_made_both(case, gap.mine, gap.theirs):
+        return _chosen_by_items(case, gap.mine, gap.theirs)
     return Condition(found[1], caller.file, found[0]) if found is not None else None
 
 

@@ -76,7 +76,7 @@ OUTSIDE = {
         "HD507",
         "{text}",
         "that system call on the pipe has not returned",
-        "look at the process at the other end of the pipe",
+        "see who has the other end of the pipe, another process or this one, and what it does",
     ),
     ActivityKind.IO: OutsideWords(
         "HD507",

@@ -39,12 +39,15 @@ class ScheduleGiven:
     why: Message = ""
     decided_at: Condition | None = None
     doubt: str = ""
+    same: Message = ""
+    """The arguments whose values were seen to differ: '`val_check_interval`'."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """An argument that sets a schedule; ``seen``: its values, where they differ; ``by``: what decides it."""
+    """An argument that sets a schedule. ``seen``: its values, where they differ; ``by``: what decides it."""
 
+    word: str
     text: Condition
     seen: dict[int, str]
     by: list[Condition]
@@ -68,6 +71,7 @@ def schedule_given(case: Case, blame: Blame[Explanation]) -> ScheduleGiven:
         joined(Joined(said, ", and ")),
         next(iter(first.by), first.text),
         "" if first.seen and not first.by else _NOT_SEEN,
+        Joined([f"`{each.word}`" for each in found], " and ") if first.seen else "",
     )
 
 
@@ -80,4 +84,4 @@ def _arguments(case: Case, ranks: SideRanks) -> Iterator[_Given]:
             seen = case.values.of(each.file, getattr(each.function, "name", "<module>"), dotted(word.value))
             by = decided_back(case, ranks, at, word.value)
             text = Condition(f"{word.arg}={text_of(word.value)}", each.file, word.value.lineno)
-            yield _Given(text, seen if sides_differ(seen, ranks) else {}, by)
+            yield _Given(word.arg or "", text, seen if sides_differ(seen, ranks) else {}, by)

@@ -10,6 +10,7 @@ from hangdoc.diagnosis.causes.diverging import filled_unevenly
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.library_loops import (
     before_it_is_set,
+    fix_of_stops,
     only_condition,
     requested,
     stopped_at,
@@ -126,7 +127,11 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
             given.why,
         ),
-        before_it_is_set(requests)
+        ["give every rank the same ", given.same]
+        if given.same
+        else fix_of_stops(stops, "") + ", and give every rank the same number of batches"
+        if stops
+        else before_it_is_set(requests)
         + "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides"
         " (all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
         "one more call of the stage before looks the same"

@@ -8,8 +8,8 @@ from hangdoc.diagnosis.blame.unset_key import own_setting
 from hangdoc.diagnosis.blame.went_past import ways_past_all
 from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
-from hangdoc.diagnosis.causes.exits import early_end
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.left_program import early_end
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.causes.registry import cause
@@ -173,7 +173,7 @@ def port_of_another_job(case: Case, blame: Blame[ForeignStore]) -> Finding:
             f"rank 0 should serve the store at port {found.port} and ",
             "could not listen there" if found.refused else "no process of rank 0 is there",
         ],
-        f"give this job a MASTER_PORT of its own{f', or end process {server.pid}' if server.pid is not None else ''}",
+        "give this job a MASTER_PORT of its own, and start it again",
     )
 
 
@@ -189,8 +189,8 @@ def _port_in_use(case: Case, found: ForeignStore) -> Finding:
             "the exception that ended rank 0 says that the address is in use: another job, or a process that an "
             "earlier run has left, listens at the port where rank 0 should serve the store"
         ],
-        f"give this job a MASTER_PORT of its own, or end the process that has the port "
-        f"(`ss -ltnp 'sport = :{found.port}'` names it)",
+        f"give this job a MASTER_PORT of its own; `ss -ltnp 'sport = :{found.port}'` names the process that has this "
+        "one, which may be left of an earlier run",
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.call_counts import calls_from, calls_in_loop, compared
-from hangdoc.diagnosis.causes.counted import agreed_count, counted_from, item_bound
+from hangdoc.diagnosis.causes.counted import agreed_count, agreed_start, counted_from, item_bound
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.nested_loops import OtherLoop, other_loop
 from hangdoc.diagnosis.causes.phrases import call_at, cited, where_they_wait
@@ -29,7 +29,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.equal_counts import is_over_fixed
-from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
+from hangdoc.diagnosis.source.loops import compared_count, is_retry_loop, ways_out
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
@@ -126,6 +126,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [
             _fix_left_out(dropped)
             or _fix_rounds(
+                case,
                 loop,
                 bool(out),
                 bool(out) and surely_left(case, loop, (left, inside)),
@@ -294,19 +295,24 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(loop: BranchPoint, left: bool, surely: bool, trains: bool, counting: CountingLoop | None) -> Message:
+def _fix_rounds(
+    case: Case, loop: BranchPoint, left: bool, surely: bool, trains: bool, counting: CountingLoop | None
+) -> Message:
     """What gives all ranks the same rounds. Of a loop that was ``surely`` left, equal data would not. ``trains``: what
     it calls are DDP's reductions of gradients, which Join answers for a rank that has no more data."""
     if counting is not None:
-        both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
-        return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
+        return agreed_start(counting)
     if loop.own_arm:
         return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
+    at = place_of(case.sources, loop.file, loop.guard.line) if not loop.of_library else None
+    counted = compared_count(at.tree, loop.guard.line) if at is not None and not (left or surely) else None
+    if counted is not None:
+        return f"let all ranks come to that loop with the same `{counted[0]}` and `{counted[1]}`"
     if surely or loop.guard.condition.startswith("while "):
         return stop
     join = ", or wrap the loop in `with Join([model]):` (torch.distributed.algorithms.join)" if trains else ""
-    count = agreed_count(loop.guard.condition, alone=not (left or join))
+    count = agreed_count(loop.guard.condition, alone=not (left or join), sources=case.sources, at=at)
     return f"{stop + ', or ' if left else ''}{count}{join}"
 
 

@@ -51,8 +51,8 @@ def went_on_without_it(case: Case, blame: Blame[WentPast]) -> Finding:
             _fewer(found.fewer) if found.fewer is not None else "",
             _lost(found.lost) if found.lost is not None else "",
         ),
-        "do it on every way out, an early return and an exception as well (`try` … `finally`, or a context manager), "
-        "and give the wait a deadline",
+        "do what leads to that line on every way out, an early return and an exception as well (`try` … `finally`, or "
+        "a context manager), and give the wait a deadline",
         decided_at=by or (ways[-1] if ways else None),
     )
 

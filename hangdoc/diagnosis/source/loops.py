@@ -254,6 +254,24 @@ def counted_from(tree: ast.AST, line: int) -> tuple[str, ast.expr, ast.expr] | N
     return name, loop.test.left, loop.test.comparators[0]
 
 
+def compared_count(tree: ast.AST, line: int) -> tuple[str, str] | None:
+    """(the count, its bound) of a `while` that compares what each round changes by the same; None for other loops.
+
+    Example: `while start < len(tokens):` with `start += CHUNK` → ('start', 'len(tokens)').
+    """
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, ast.While) or not isinstance(loop.test, ast.Compare) or len(loop.test.ops) != 1:
+        return None
+    name, steps = dotted(loop.test.left), [n for n in walk(loop) if isinstance(n, ast.AugAssign)]
+    own = [n for n in steps if name and dotted(n.target) == name]
+    if len(own) != 1 or not isinstance(own[0].value, ast.Constant | ast.Name):
+        return None
+    set_there = {t for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for t in (n.id,)}
+    if isinstance(own[0].value, ast.Name) and own[0].value.id in set_there:
+        return None
+    return name, text_of(loop.test.comparators[0])
+
+
 def calls_its_items(tree: ast.AST, line: int) -> bool:
     """True if the `for` at that line calls its items, or hands them to a function: they are parts of a program, as the
     layers of a model are, and no data.

@@ -90,13 +90,16 @@ class Sources:
                 return lines[line - text.first_line].strip()
         return None
 
-    def is_signal_handler(self, file: str, function: str) -> bool:
-        """True if that file registers the function as a signal handler, which the interpreter runs at any moment.
+    def registered_with(self, file: str, function: str) -> str:
+        """What that file registers the function with as a handler, which the interpreter runs at any moment:
+        'signal.signal'; '' of any other function.
 
         Where several have that name, whose it is cannot be told: `atexit.register(plot.save)` is not Ckpt.save.
         """
-        registered = any(function in _handlers(text) for text in self._by_file.get(file, ()))
-        return registered and len([found for found, _ in self.functions(function) if found == file]) < 2
+        by = next(
+            (_handlers(text)[function] for text in self._by_file.get(file, ()) if function in _handlers(text)), ""
+        )
+        return by if len([found for found, _ in self.functions(function) if found == file]) < 2 else ""
 
     def methods(self, name: str) -> int:
         """How many classes of the captured source define a method of that name."""
@@ -251,12 +254,12 @@ def _is_too_deep(tree: ast.AST) -> bool:
 
 # Nodes of a tree are looked through once: what is asked of them again and again is kept with the text.
 @lru_cache(maxsize=4096)
-def _handlers(text: SourceText) -> frozenset[str]:
-    """The functions that the text registers as handlers of signals, exits and the like."""
+def _handlers(text: SourceText) -> dict[str, str]:
+    """Function → what the text registers it with as a handler of signals, exits and the like: 'signal.signal'."""
     tree = _parse(text)
     calls = (node for node in walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-    registering = (call for call in calls if dotted(call.func) in names("registers_handler"))
-    return frozenset(dotted(given).rsplit(".", 1)[-1] for call in registering for given in call.args)
+    registering = [call for call in calls if dotted(call.func) in names("registers_handler")]
+    return {dotted(given).rsplit(".", 1)[-1]: dotted(call.func) for call in registering for given in call.args}
 
 
 @lru_cache(maxsize=4096)

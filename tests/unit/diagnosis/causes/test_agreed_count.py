@@ -13,7 +13,12 @@ from hangdoc.diagnosis.causes.counted import agreed_count
         ("for batch in loader:", "number of batches"),
         ("for i, batch in enumerate(batch_samples):", "number of batches"),
         ("for attempt in range(self.tries):", "`self.tries`"),
-        ("for i, request in enumerate(self.requests()):", "how many items `self.requests()` has"),
+        ("for row in rows[1:]:", "how many items `rows[1:]` has"),
+        # What has no length cannot be counted before.
+        ("for i, request in enumerate(self.requests()):", "stop with the first that has none left"),
+        # Of equally many keys, the ranks' n-th ones differ.
+        ("for name, score in sorted(scores.items()):", "go over the same keys"),
+        ("for name, score in sorted(scores.items())", "go over the same keys"),
         ("for batch in islice(stream(), quota(rank)):", "`quota(rank)`"),
         ("for i in range(3):", "number of rounds"),
         ("for x in what cannot be read…:", "number of rounds"),

@@ -122,7 +122,8 @@ def test_a_loop_that_counts_from_what_was_loaded_began_elsewhere() -> None:
     assert "Rank 0 has 7 more rounds of the loop to go" in found.verdict
     assert "`first = self.latest()`" in found.why
     assert "`except OSError:`" in found.why
-    assert "agree on `first` and `self.steps` before the loop" in found.fix
+    assert "agree on what `first = self.latest()` (train.py:2) takes `first` from" in found.fix
+    assert "and on `self.steps`" in found.fix
 
 
 @pytest.mark.parametrize(

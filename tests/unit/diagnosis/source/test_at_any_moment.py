@@ -21,4 +21,9 @@ CHECKPOINTS = "class Checkpoints:\n    def save(self, trainer):\n        dist.ba
 )
 def test_registered_is_the_only_function_of_a_name(text: str, expected: bool) -> None:
     sources = Sources((SourceText(FILE, "<module>", 1, text),))
-    assert sources.is_signal_handler(FILE, "save") is expected
+    assert bool(sources.registered_with(FILE, "save")) is expected
+
+
+def test_what_registered_it_is_told() -> None:
+    text = "def stop(number, frame):\n    dist.barrier()\n\nsignal.signal(signal.SIGUSR1, stop)\n"
+    assert Sources((SourceText(FILE, "<module>", 1, text),)).registered_with(FILE, "stop") == "signal.signal"

@@ -1,0 +1,41 @@
+"""Which call has always come right before another: who makes the second without the first has left the first out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.frames.stacks import lines_of
+
+_MOST_LISTS = 64
+"""Different lists of calls that are looked through; chosen by hand."""
+
+
+def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
+    """True if, but for ``call`` itself, every such call of the ranks came right after one like ``before``, and some
+    did. Calls are alike if they are of one operation, from one line.
+
+    Example: culprit [A, X, A, X, X], others [A, X, A, X, A] → True for the last X and A.
+    """
+    if history.inferred or _like(call) == _like(before):
+        return False
+    found = False
+    # Ranks of equal programs share one list.
+    lists = [history.tokens[rank] for rank in (call.rank, before.rank) if rank in history.tokens]
+    lists = list({id(each): each for each in (*lists, *history.tokens.values())}.values())
+    for tokens in lists[:_MOST_LISTS]:
+        for first, second in pairwise(tokens):
+            if _like(second) != _like(call):
+                continue
+            if (second.rank, second.order) == (call.rank, call.order):
+                if _like(first) == _like(before):
+                    return False
+            elif _like(first) != _like(before):
+                return False
+            else:
+                found = True
+    return found
+
+
+def _like(token: Token) -> tuple[object, ...]:
+    return token.op, lines_of(token.site)
