@@ -263,6 +263,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         doubts.append(unknown_writer(told, named))
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
+    sides, new = _with_new(case, found, sides)
     branch = sides.branch if sides is not None else None
     answered = answers_to_conditions(case, named.why, branch, by_rank=by_rank)
     sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
@@ -281,7 +282,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(joined(named.why, answered, raised, left, nearest))),
+        why=writer.write(Sentences(joined(named.why, new, answered, raised, left, nearest))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, named, writer),
@@ -313,6 +314,15 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
     return as_judged(case, found, diagnosis)
+
+
+def _with_new(case: Case, found: Blame[Explanation], sides: Divergence | None) -> tuple[Divergence | None, Message]:
+    if not case.execution:
+        return sides, ""
+    # Whoever has recorded no branches does not wait for the import.
+    from hangdoc.diagnosis.causes.nearest import with_new_decision
+
+    return with_new_decision(case, found, sides)
 
 
 def _with_raised(

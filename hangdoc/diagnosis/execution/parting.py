@@ -38,6 +38,7 @@ class Pair:
     start: Act | None
     sides: tuple[Sequence[Act], Sequence[Act]]
     columns: tuple[Column, ...]
+    ranks: tuple[int, int] = (-1, -1)
 
     def act(self, side: int, column: int) -> Act | None:
         """What a side has in a column."""
@@ -45,9 +46,12 @@ class Pair:
         return None if at is None else self.sides[side][at]
 
     def is_alike(self, column: int) -> bool:
-        """True if both did the same there."""
+        """True if both did the same there: decided alike, or called the same, of groups that both are in of one."""
         mine, theirs = self.act(0, column), self.act(1, column)
-        return mine is not None and theirs is not None and mine.step == theirs.step
+        if mine is None or theirs is None or mine.step != theirs.step:
+            return False
+        apart = mine.group[0] != theirs.group[0] and {*self.ranks} <= {*mine.group[1]} & {*theirs.group[1]}
+        return not apart
 
     def decided(self, begin: int = 0) -> Iterator[int]:
         """The columns of decisions, from ``begin`` on."""
@@ -92,6 +96,10 @@ class Executions:
         self._traces: dict[int, Trace | None] = {}
         self._pairs: dict[tuple[int, int], Pair | None] = {}
 
+    def __bool__(self) -> bool:
+        """True if branches were recorded of any rank."""
+        return bool(self._ranks)
+
     @classmethod
     def of(cls, job: JobSnapshot, ranks: Mapping[int, RankSnapshot]) -> Executions:
         """Those of a job."""
@@ -103,7 +111,7 @@ class Executions:
     def pair(self, mine: int, theirs: int) -> Pair | None:
         """Two ranks beside each other; None where what was recorded of them has no common beginning."""
         if (mine, theirs) not in self._pairs:
-            self._pairs[mine, theirs] = self._paired(self._trace(mine), self._trace(theirs))
+            self._pairs[mine, theirs] = self._paired(mine, theirs)
         return self._pairs[mine, theirs]
 
     def parting(self, culprits: Sequence[int], others: Sequence[int]) -> Parting | None:
@@ -137,12 +145,63 @@ class Executions:
                 mine, theirs = ([_split(counts, led) for counts in some] for some in known)
                 if side:
                     mine, theirs = ([both[::-1] for both in some] for some in (mine, theirs))
-                once = all(odd == 1 and usual for odd, usual in mine)
-                # Who has asked more often may only be further on.
-                often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
-                if mine and theirs and often and once and not any(odd for odd, _ in theirs):
+                if _is_new(mine, theirs):
                     found[key] = Seen(guard, asked.frame, asked.level, side)
         return next(iter(found.values())) if len(found) == 1 else None
+
+    def new(self, culprits: Sequence[int], others: Sequence[int]) -> dict[Key, str]:
+        """The decisions, with their value, that came out on each of the culprits as never before, and on no other rank
+        at all, since the calls that they made alike; by counts that are whole.
+
+        Example: of `if payload(hook) < limit:`, True the 48th time on rank 5, and False on all others → that, 'True'.
+        Those of other threads have no order: of them, what came last.
+        """
+        mine, theirs = ([self._trace(rank) for rank in ranks] for ranks in (culprits, others))
+        first = mine[0] if mine else None
+        if first is None or None in mine:
+            return {}
+        found: dict[Key, str] = {}
+        late = self._since_the_last_call(min(culprits), others)
+        for key, counts in first.counts.items():
+            for value in counts:
+                sides = [[_split(t.counts.get(key, {}), {value}) for t in some if t] for some in (mine, theirs)]
+                if _is_new(*sides) and all(self._is_late(trace, late, key, value) for trace in mine if trace):
+                    found[key] = value
+        return found
+
+    def refutes(self, file: str, guard: Guard, guarded: int, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
+        """True if since the last call of both sides ``guarded`` never decided as the guard has it, or the other side
+        always did, of those that were asked."""
+        if not self._ranks or not all(ranks):
+            return False
+        first = min(ranks[0])
+        pair = next((p for other in self.alike(first, ranks[1]) if (p := self.pair(first, other)) is not None), None)
+        since = pair.call_before(len(pair.columns)) if pair is not None else 0
+        key = condition_key(file, guard.line, guard.condition)
+        led = {str(guard.taken), ROUND} if guard.kind == "loop" else {str(guard.taken)}
+        had: list[set[str]] = [set(), set()]
+        for side in (0, 1) if pair is not None else ():
+            acts = (pair.act(side, number) for number in pair.decided(since + 1)) if pair is not None else ()
+            had[side] = {act.step.value for act in acts if act is not None and act.decided and act.decided.key == key}
+        here, there = had[guarded], had[1 - guarded]
+        return bool((here and not here & led) or (there and there <= led))
+
+    def _since_the_last_call(self, rank: int, others: Sequence[int]) -> int | None:
+        """When the rank made the last call that a sibling made as well; None where that was not recorded."""
+        for other in self.alike(rank, others):
+            pair = self.pair(rank, other)
+            at = pair.call_before(len(pair.columns)) if pair is not None else -1
+            act = pair.act(0, at) if pair is not None and at >= 0 else None
+            if pair is not None:
+                return act.at_ns if act is not None else 0
+        return None
+
+    @staticmethod
+    def _is_late(trace: Trace, since_ns: int | None, key: Key, value: str) -> bool:
+        own = [act for act in trace.acts if act.decided is not None and act.decided.key == key]
+        if own:
+            return any(act.step.value == value and act.at_ns >= (since_ns or 0) for act in own) and since_ns is not None
+        return trace.last.get(key, value) == value  # what a thread did last goes with it
 
     def alike(self, rank: int, others: Iterable[int]) -> list[int]:
         """Those of the others that were recorded, first those that came by most of the places that the rank did and by
@@ -174,7 +233,8 @@ class Executions:
             self._traces[rank] = trace(self.sources, self._ranks[rank]) if rank in self._ranks else None
         return self._traces[rank]
 
-    def _paired(self, mine: Trace | None, theirs: Trace | None) -> Pair | None:
+    def _paired(self, *ranks: int) -> Pair | None:
+        mine, theirs = map(self._trace, ranks)
         if mine is None or theirs is None:
             return None
         cut = mine.cut | theirs.cut
@@ -187,7 +247,7 @@ class Executions:
             return None
         start, *sides = begun
         columns = align(*([act.step for act in side] for side in sides))
-        return Pair(start, (sides[0], sides[1]), columns)
+        return Pair(start, (sides[0], sides[1]), columns, (ranks[0], ranks[1]))
 
 
 def parting(sources: Sources, pair: Pair) -> Parting | None:
@@ -227,7 +287,7 @@ def _alone(pair: Pair) -> list[tuple[int, int, int]]:
         both = number if None not in acts else both
         if all(act is None or act.decided is not None for act in acts):
             continue
-        if acts[0] is not None and acts[1] is not None and acts[0].step == acts[1].step:
+        if pair.is_alike(number):
             if found:
                 break
             since = number
@@ -237,6 +297,13 @@ def _alone(pair: Pair) -> list[tuple[int, int, int]]:
             if act is not None and side not in found and last[1 - side] > both:
                 found[side] = side, number, since
     return list(found.values())
+
+
+def _is_new(mine: Sequence[tuple[int, int]], theirs: Sequence[tuple[int, int]]) -> bool:
+    """True if it came out so once, and otherwise before, on each of one side, and never on the other: of (how often so,
+    how often otherwise) on each rank. Who has asked more often may only be further on."""
+    often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
+    return bool(mine) and often and all(so == 1 and before for so, before in mine) and not any(so for so, _ in theirs)
 
 
 def _split(counts: Mapping[str, int], led: Collection[str]) -> tuple[int, int]:

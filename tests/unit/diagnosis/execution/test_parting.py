@@ -9,6 +9,7 @@ import pytest
 
 from hangdoc.diagnosis.execution.decisions import decisions, part_of, whole_counts
 from hangdoc.diagnosis.execution.parting import Executions, Parting
+from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -285,3 +286,65 @@ def test_how_often_a_whole_condition_came_out_in_each_way(
     counts: dict[str, tuple[int, int]], whole: dict[str, int] | None
 ) -> None:
     assert list(whole_counts(SOURCES, counted(**counts)).values()) == ([] if whole is None else [whole])
+
+
+def test_what_came_out_as_never_before_on_one_rank_alone_since_the_last_call_is_new() -> None:
+    """Whether or not a call stands under it."""
+    usual, odd = f"for+ {QUIET}", "for+ main- ok+ @7 late- last- zero-"
+    culprit = f"{usual} {usual} for+ main+ verbose- ok+ @7"
+    assert new(culprit, f"{usual} {usual} {odd}") == {}  # `rank == 0` is a part of a condition that came out as ever
+    assert new(f"{usual} {usual} for+ main+ verbose+ ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {
+        (FILE, 3, "rank == 0 and verbose"): "True"
+    }
+    again = "for+ main+ verbose+ ok+ @7 late- last- zero-"
+    assert new(f"{usual} {again} for+ main- ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {}  # calls came since
+    assert new(f"{usual} {again} for+ main+ verbose+ ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {}
+    other = f"{usual} {usual} for+ main+ verbose+ ok+ @7"
+    assert new(f"{usual} {usual} for+ main+ verbose+ ok+ @12", other) == {}
+
+
+def new(*stories: str) -> dict[tuple[str, int, str], str]:
+    """Of rank 0, the culprit; all counts are whole."""
+    return executions(*stories).new((0,), tuple(range(1, len(stories))))
+
+
+def executions(*stories: str, groups: tuple[str, ...] = ()) -> Executions:
+    """Of ranks whose counts are whole. ``groups``: those of their last calls."""
+    ranks = {}
+    for number, story in enumerate(stories):
+        snapshot = Rank(number, story).snapshot()
+        process, journal = snapshot.process, snapshot.journal
+        assert process is not None
+        assert journal is not None
+        if groups:
+            calls = (*journal.calls[:-1], replace(journal.calls[-1], group=groups[number]))
+            both = tuple(ProcessGroup(name, (0, 1, 2)) for name in ("0", "1"))
+            journal = replace(journal, calls=calls, groups=both)
+        whole = tuple(replace(each, whole=True) for each in process.branches)
+        ranks[number] = replace(snapshot, process=replace(process, branches=whole), journal=journal)
+    return Executions(SOURCES, ranks)
+
+
+def test_calls_of_two_groups_that_both_ranks_are_in_are_not_the_same_call() -> None:
+    story = f"for+ {QUIET} for+ main- ok+ @7"
+    same, apart = executions(story, story).pair(0, 1), executions(story, story, groups=("0", "1")).pair(0, 1)
+    assert same is not None
+    assert apart is not None
+    last = len(same.columns) - 1
+    assert (same.is_alike(last), apart.is_alike(last)) == (True, False)
+    assert apart.call_before(last + 1) < last
+
+
+def test_a_condition_at_which_both_decided_alike_has_not_parted_them() -> None:
+    ways = f"for+ {QUIET} for+ main- ok+ @7", f"for+ {QUIET} for+ main- ok+ @12"
+    sides = (0,), (1,)
+    skip = Guard("return", 5, "if not batch.ok:", False, ("batch.ok",), (5, 6))
+    found = executions(*ways)
+    assert found.refutes(FILE, skip, 0, sides)
+    assert found.refutes(FILE, skip, 1, sides)
+    main = Guard("if", 10, "if rank == 0:", True, ("rank",), (10, 11))
+    assert found.refutes(FILE, main, 0, sides)
+    assert not executions("@7 for+", "@7 for+").refutes(FILE, main, 0, sides)  # nobody came to it
+    parted = executions(f"for+ {QUIET} for+ main- ok+ @7", f"for+ {QUIET} for+ main- ok- for- @12")
+    assert not parted.refutes(FILE, skip, 0, sides)
+    assert not executions("for+", "for+").refutes("/job/other.py", skip, 0, sides)
