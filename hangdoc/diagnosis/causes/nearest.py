@@ -34,11 +34,9 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
 
 
-def with_new_decision(
-    case: Case, blame: Blame[Explanation], found: Divergence | None
-) -> tuple[Divergence | None, Message]:
-    """The divergence with the decision that came out on the culprits alone as never before, where recorded tests show
-    one, and the ranks have not been seen to part at a condition around their calls; and that in words.
+def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:
+    """The decision that came out on the culprits alone as never before, where recorded tests show one that is not the
+    divergence's own, and the ranks have not been seen to part at a condition around their calls; and that in words.
 
     Example: `if not quota.admit(size):` ended the thread that was to fill rank 1's queue → that `if`.
     """
@@ -47,13 +45,12 @@ def with_new_decision(
     parted = blame.diverged is not None and blame.diverged.is_recorded
     new = case.execution.new(*ranks) if all(ranks) and not parted else {}
     if branch is not None and any(key[:2] == (branch.file, branch.line) for key in new):
-        return found, ""
+        return None, ""
     decided = parted_by_value(case, ranks, gap_of(blame)) if new else None
     if decided is None:
-        return found, ""
+        return None, ""
     at = Condition(decided.condition, decided.file, decided.line)
-    said: Message = [at, f" was {decided.values[0].value} on ", Ranks(blame.culprits), " alone, for the first time"]
-    return Divergence(found.sides if found is not None else (), decided), said
+    return decided, [at, f" was {decided.values[0].value} on ", Ranks(blame.culprits), " alone, for the first time"]
 
 
 def raised_under(case: Case, blame: Blame[Explanation], handler: Branch, said: Message) -> tuple[Branch, Message]:

@@ -9,7 +9,10 @@ What came out so is recorded; what the call goes by is the backward slice from i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.decisions import Key, condition_key
 from hangdoc.diagnosis.program.items import Predicate
@@ -36,6 +39,19 @@ def parted_by_value(case: Case, ranks: SideRanks, gap: Gap | None) -> Branch | N
         if isinstance(item, Predicate) and value is not None and item.kind in _KINDS:
             return _as_branch(item, value, ranks)
     return None
+
+
+def decided_anew(case: Case, ranks: SideRanks, gap: Gap | None, points: Sequence[BranchPoint]) -> str:
+    """The condition, the first of ``points`` or one that decided by a value, that is recorded to have come out on the
+    culprits alone as never before; '' where none is. A loop is none: nobody knows which of two has a round too few.
+    """
+    top = points[0] if points and points[0].recorded else None
+    if top is None:
+        found = parted_by_value(case, ranks, gap)
+        return found.condition if found is not None and found.kind != "loop" else ""
+    key = condition_key(top.file, top.guard.line, top.guard.condition)
+    is_new = not top.uneven and all(ranks) and key in case.execution.once_only(*ranks)
+    return top.guard.condition if is_new else ""
 
 
 def _key(item: Predicate) -> Key:

@@ -59,6 +59,13 @@ class Pair:
             if any(act is not None and act.decided for act in (self.act(0, number), self.act(1, number))):
                 yield number
 
+    def asked(self, key: Key) -> Iterator[int]:
+        """The columns of one decision."""
+        for number in self.decided():
+            acts = (self.act(0, number), self.act(1, number))
+            if any(act is not None and act.decided is not None and act.decided.key == key for act in acts):
+                yield number
+
     def call_before(self, column: int) -> int:
         """The column of the last call before that both made; -1: none since the start."""
         found = (n for n in range(column - 1, -1, -1) if self.is_alike(n) and getattr(self.act(0, n), "call", None))
@@ -156,35 +163,46 @@ class Executions:
         Example: of `if payload(hook) < limit:`, True the 48th time on rank 5, and False on all others → that, 'True'.
         Those of other threads have no order: of them, what came last.
         """
+        late = self._since_the_last_call(min(culprits), others) if culprits else None
+        own = [self._trace(rank) for rank in culprits]
+        found = self.once_only(culprits, others)
+        return {k: v for k, v in found.items() if all(self._is_late(trace, late, k, v) for trace in own if trace)}
+
+    def once_only(self, culprits: Sequence[int], others: Sequence[int]) -> dict[Key, str]:
+        """The same, whenever that was."""
         mine, theirs = ([self._trace(rank) for rank in ranks] for ranks in (culprits, others))
         first = mine[0] if mine else None
-        if first is None or None in mine:
-            return {}
         found: dict[Key, str] = {}
-        late = self._since_the_last_call(min(culprits), others)
-        for key, counts in first.counts.items():
+        for key, counts in first.counts.items() if first is not None and None not in mine else ():
             for value in counts:
                 sides = [[_split(t.counts.get(key, {}), {value}) for t in some if t] for some in (mine, theirs)]
-                if _is_new(*sides) and all(self._is_late(trace, late, key, value) for trace in mine if trace):
+                if _is_new(*sides):
                     found[key] = value
         return found
 
-    def refutes(self, file: str, guard: Guard, guarded: int, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
-        """True if since the last call of both sides ``guarded`` never decided as the guard has it, or the other side
-        always did, of those that were asked."""
+    def anew(self, rank: int, stack: Stack, *, came: bool) -> list[Seen]:
+        """The conditions on the way to the call with that stack that came out on the rank once, as never before, by its
+        own earlier rounds: so that it ``came`` to the call, or so that it did not. Loops are none: each ends once.
+
+        Example: `if not admits(size):` in front of the recv, True the 48th time on rank 6 → that, if it did not come.
+        """
+        known = self._trace(rank)
+        found: dict[Key, Seen] = {}
+        for key, asked in _depends(self.sources, stack) if known is not None else ():
+            so, otherwise = _split(known.counts.get(key, {}) if known is not None else {}, {str(asked.guard.taken)})
+            once, usual = (so, otherwise) if came else (otherwise, so)
+            if asked.guard.kind != "loop" and once == 1 and usual:
+                found[key] = Seen(asked.guard, asked.frame, asked.level, 0)
+        return list(found.values())
+
+    def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
+        """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
         if not self._ranks or not all(ranks):
             return False
         first = min(ranks[0])
         pair = next((p for other in self.alike(first, ranks[1]) if (p := self.pair(first, other)) is not None), None)
-        since = pair.call_before(len(pair.columns)) if pair is not None else 0
         key = condition_key(file, guard.line, guard.condition)
-        led = {str(guard.taken), ROUND} if guard.kind == "loop" else {str(guard.taken)}
-        had: list[set[str]] = [set(), set()]
-        for side in (0, 1) if pair is not None else ():
-            acts = (pair.act(side, number) for number in pair.decided(since + 1)) if pair is not None else ()
-            had[side] = {act.step.value for act in acts if act is not None and act.decided and act.decided.key == key}
-        here, there = had[guarded], had[1 - guarded]
-        return bool((here and not here & led) or (there and there <= led))
+        return pair is not None and (asked := list(pair.asked(key))) != [] and all(map(pair.is_alike, asked))
 
     def _since_the_last_call(self, rank: int, others: Sequence[int]) -> int | None:
         """When the rank made the last call that a sibling made as well; None where that was not recorded."""
