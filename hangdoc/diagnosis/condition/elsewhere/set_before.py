@@ -39,6 +39,8 @@ _MOST_SEEN = 32
 """Settings that are looked at in all; chosen by hand."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _WORDS = {"filled": "is filled", "counted": "is counted", "ordered": "is put in another order"}
+REORDERED = f"{_WORDS['ordered']} under"
+"""How a test decides what a loop goes over, where its suite reverses, sorts or shuffles that."""
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
