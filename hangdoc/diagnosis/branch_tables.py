@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.moments import moment
+from hangdoc.diagnosis.execution.decisions import condition_key
+from hangdoc.diagnosis.execution.moments import moment, moment_of_decisions
 from hangdoc.diagnosis.execution.outcomes import place_of
 from hangdoc.diagnosis.execution.parting import Pair, parting
 from hangdoc.diagnosis.execution.tested import condition_at
@@ -30,7 +31,9 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
     if found is None or branch is None:
         return found
     processes = {rank: snapshot.process for rank, snapshot in case.ranks.items()}
+    key = condition_key(branch.file, branch.line, branch.condition)
     at = moment(case.sources, branch.file, branch.line, processes, culprits)
+    at = at or moment_of_decisions(case.execution, key, processes, culprits)
     if at is None:
         return found
     every = len(processes) >= (case.job.world_size or 0)

@@ -195,6 +195,15 @@ class Executions:
                 found[key] = Seen(asked.guard, asked.frame, asked.level, 0)
         return list(found.values())
 
+    def decided(self, rank: int, key: Key) -> tuple[Mapping[str, int], str] | None:
+        """(how often the decision came out in each way, how it did last, '' where that is not known); None where its
+        counts are not whole."""
+        known = self._trace(rank)
+        if known is None or key not in known.counts:
+            return None
+        own = (act.step.value for act in reversed(known.acts) if act.decided is not None and act.decided.key == key)
+        return known.counts[key], next(own, known.last.get(key, ""))
+
     def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
         """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
         if not self._ranks or not all(ranks):
