@@ -254,8 +254,8 @@ def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
-    new, anew = _new_decision(case, found, sides)
-    recorded = new is not None or (found.diverged is not None and found.diverged.is_recorded)
+    new, anew = _new_decision(case, found, sides) if not named.recorded else (None, "")
+    recorded = new is not None or named.recorded or (found.diverged is not None and found.diverged.is_recorded)
     told = told_by_output(case, found)
     doubts = [named.doubt, "" if recorded else doubted_by_output(sides, told)]
     if told and not recorded:  # what one side wrote besides is no reason where the reason was seen

@@ -29,6 +29,8 @@ class Finding:
     """Another one, that may have decided in its place."""
     reorders: bool = False
     """Every rank makes the calls, and the culprits in another order: none is to be added or removed."""
+    recorded: bool = False
+    """The ranks are recorded to have parted at ``decided_at``."""
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:

@@ -204,6 +204,13 @@ class Executions:
         own = (act.step.value for act in reversed(known.acts) if act.decided is not None and act.decided.key == key)
         return known.counts[key], next(own, known.last.get(key, ""))
 
+    def since_last_call(self, rank: int, other: int, key: Key) -> list[str]:
+        """How the decision came out on the rank, in order, since the last call that both ranks made."""
+        pair = self.pair(rank, other)
+        since = pair.call_before(len(pair.columns)) if pair is not None else -1
+        acts = [pair.act(0, number) for number in pair.asked(key) if number > since] if pair is not None else []
+        return [act.step.value for act in acts if act is not None]
+
     def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
         """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
         if not self._ranks or not all(ranks):
@@ -283,17 +290,30 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
     for side, call, since in _alone(pair):
         act = pair.act(side, call)
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
-        for column in range(call - 1, since, -1):
-            mine, theirs = pair.act(side, column), pair.act(1 - side, column)
-            if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
-                continue
-            asked = depends.get(mine.decided.key)
-            if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND):
-                if _is_a_part(pair, column):
-                    continue
-                found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
-                break
+        parted = [(n, at) for n in range(call - 1, since, -1) if (at := _otherwise(pair, side, n, depends)) is not None]
+        first = next((each for each in parted if not _is_a_part(pair, each[0])), None)
+        if first is None:
+            continue
+        # What came out otherwise within a loop has ended it.
+        inner = [each for each in parted if each[0] < first[0] and _is_within(each[1], first[1])]
+        column, asked = (inner or [first])[-1]
+        found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
     return max(found, key=lambda each: each.column, default=None)
+
+
+def _otherwise(pair: Pair, side: int, column: int, depends: Mapping[Key, _Asked]) -> _Asked | None:
+    """What the side decided there so that it comes to its call, and the other one otherwise; None where it did not."""
+    mine, theirs = pair.act(side, column), pair.act(1 - side, column)
+    if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
+        return None
+    asked = depends.get(mine.decided.key)
+    return asked if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND) else None
+
+
+def _is_within(asked: _Asked, loop: _Asked) -> bool:
+    if loop.guard.kind != "loop" or asked.guard.kind == "loop":
+        return False
+    return asked.frame.file == loop.frame.file and loop.guard.holds(asked.guard.line)
 
 
 def _is_a_part(pair: Pair, column: int) -> bool:
