@@ -35,8 +35,8 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
 
 
 def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:
-    """The decision that came out on the culprits alone as never before, where recorded tests show one that is not the
-    divergence's own, and the ranks have not been seen to part at a condition around their calls; and that in words.
+    """The decision that came out on the culprits alone as never before, where recorded tests show one, and the ranks
+    have not been seen to part at a condition around their calls; and that in words, '' of the divergence's own.
 
     Example: `if not quota.admit(size):` ended the thread that was to fill rank 1's queue → that `if`.
     """
@@ -45,7 +45,7 @@ def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None
     parted = blame.diverged is not None and blame.diverged.is_recorded
     new = case.execution.new(*ranks) if all(ranks) and not parted else {}
     if branch is not None and any(key[:2] == (branch.file, branch.line) for key in new):
-        return None, ""
+        return branch, ""
     decided = parted_by_value(case, ranks, gap_of(blame)) if new else None
     if decided is None:
         return None, ""
