@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.moments import moment
+from hangdoc.diagnosis.execution.decisions import condition_key
+from hangdoc.diagnosis.execution.moments import moment, moment_of_decisions
 from hangdoc.diagnosis.execution.outcomes import place_of
 from hangdoc.diagnosis.execution.parting import Pair, parting
 from hangdoc.diagnosis.execution.tested import condition_at
@@ -29,7 +30,9 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
     branch = found.branch if found is not None else None
     if found is None or branch is None:
         return found
+    key = condition_key(branch.file, branch.line, branch.condition)
     at = moment(case.sources, case.table.outcomes, branch.file, branch.line, case.ranks, culprits)
+    at = at or moment_of_decisions(case.execution, key, case.ranks, culprits)
     if at is None:
         return found
     every = len(case.ranks) >= (case.job.world_size or 0)
@@ -39,25 +42,33 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
 def branch_table(
     case: Case, culprits: tuple[int, ...], others: tuple[int, ...], branch: Branch | None, writer: Writer
 ) -> BranchTable | None:
-    """The first culprit beside the first other rank from which it is seen to have parted, else that decided otherwise
-    after the last call of both; None where no two were recorded that far back, or none differ."""
+    """The first culprit beside the first other rank from which it is seen to have parted, else that came otherwise
+    through the branch, or decided otherwise after the last call of both; None where no two were recorded that far back,
+    or none differ."""
     culprit = min(culprits, default=-1)
     ranks = [(culprit, other) for other in case.execution.alike(culprit, others)]
-    for wanted in (_parted, _differs):
+    for wanted in (_parted, _at_branch, _differs):
         for each in ranks:
             pair = case.execution.pair(*each)
-            first = wanted(case, pair) if pair is not None else None
+            first = wanted(case, pair, branch) if pair is not None else None
             if pair is not None and first is not None:
                 return _table(case, each, pair, first, branch, writer)
     return None
 
 
-def _parted(case: Case, pair: Pair) -> int | None:
+def _parted(case: Case, pair: Pair, _: Branch | None) -> int | None:
     found = parting(case.execution.sources, pair)
     return found.column if found is not None else None
 
 
-def _differs(_: Case, pair: Pair) -> int | None:
+def _at_branch(_: Case, pair: Pair, branch: Branch | None) -> int | None:
+    """The first column after the last call of both in which they came otherwise through the branch."""
+    since = pair.call_before(len(pair.columns))
+    asked = pair.asked(condition_key(branch.file, branch.line, branch.condition)) if branch is not None else ()
+    return next((number for number in asked if number > since and not pair.is_alike(number)), None)
+
+
+def _differs(_: Case, pair: Pair, _branch: Branch | None) -> int | None:
     """The first column after the last call of both in which they decided otherwise."""
     since = pair.call_before(len(pair.columns))
     return next((n for n in pair.decided(since + 1) if not pair.is_alike(n)), None)

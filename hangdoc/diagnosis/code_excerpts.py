@@ -29,9 +29,10 @@ from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
+from hangdoc.diagnosis.messages.faults import skipped_by
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.diagnosis import Branch, BranchAnswer, CodeExcerpt, CodeLine, Divergence
-from hangdoc.model.message import Joined, Message, Ranks
+from hangdoc.model.message import Condition, Joined, Message, Ranks
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 from hangdoc.model.wording import single_spaced
@@ -211,7 +212,9 @@ def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     skipped = blame.found.skipped if isinstance(blame.found, MissingPartner) else None
     if skipped is None or skipped.frame is None:
         return
-    for each in ways_past(case, skipped.stack)[0]:
+    once = skipped_by(case, skipped)
+    seen = [Condition(once.guard.condition, once.frame.file, once.guard.line)] if once is not None else []
+    for each in seen or ways_past(case, skipped.stack)[0]:
         condition = each.source.removesuffix(":").removeprefix("if ")
         yield _Note(each.file, each.line, "", condition=condition)
     said: Message = [Ranks((skipped.rank,)), ": ", skipped.told]

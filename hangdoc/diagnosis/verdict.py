@@ -63,7 +63,7 @@ from hangdoc.diagnosis.state.told_ends import with_told_ends
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
-from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence
+from hangdoc.model.diagnosis import Branch, CulpritProcess, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot
@@ -252,20 +252,26 @@ def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
-    told = told_by_output(case, found)
     by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
-    doubts = [
-        named.doubt,
-        "" if found.diverged is not None and found.diverged.is_recorded else doubted_by_output(sides, told),
-    ]
-    if told:
+    new, anew = _new_decision(case, found, sides) if not named.recorded else (None, "")
+    recorded = new is not None or named.recorded or (found.diverged is not None and found.diverged.is_recorded)
+    told = told_by_output(case, found)
+    doubts = [named.doubt, "" if recorded else doubted_by_output(sides, told)]
+    if told and not recorded:  # what one side wrote besides is no reason where the reason was seen
         doubts.append(unknown_writer(told, named))
         named = with_output(told, named)
         sides = with_written(case, with_answers(case, divergence(case, found, named), by_rank=by_rank), told)
+    if new is not None:
+        sides = Divergence(sides.sides if sides is not None else (), new)
     branch = sides.branch if sides is not None else None
     answered = answers_to_conditions(case, named.why, branch, by_rank=by_rank)
-    sides, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=tuple(conditions_in(named.why)))
+    cited = tuple(conditions_in(named.why))
+    traced, left, unlinked = with_traces(case, found, sides, doubted=any(doubts), cited=cited)
+    if recorded and unlinked:
+        left = unlinked = ""  # where they parted was seen, and it goes by none of that
+    else:
+        sides = traced
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
     sides, raised = _with_raised(case, found, sides, named.why)
@@ -281,7 +287,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(joined(named.why, answered, raised, left, nearest))),
+        why=writer.write(Sentences(joined(named.why, anew, answered, raised, left, nearest))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, named, writer),
@@ -313,6 +319,15 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
     return as_judged(case, found, diagnosis)
+
+
+def _new_decision(case: Case, found: Blame[Explanation], sides: Divergence | None) -> tuple[Branch | None, Message]:
+    if not case.execution:
+        return None, ""
+    # Whoever has recorded no branches does not wait for the import.
+    from hangdoc.diagnosis.causes.nearest import new_decision
+
+    return new_decision(case, found, sides)
 
 
 def _with_raised(

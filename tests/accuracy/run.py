@@ -138,12 +138,17 @@ def watched(scenario: Scenario, folder: Path) -> tuple[dict[str, Any], int | Non
     line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(scenarios.STALL_AFTER), "--quiet"]
     line += ["--on-hang", "abort", "--report", str(report), "--run-dir", str(folder / "run"), *scenario.watch, "--"]
     with job([*line, *scenarios.command(scenario)], scenario, folder) as process:
-        status = None
-        try:
-            status = process.wait(scenario.timeout)
-        except subprocess.TimeoutExpired:
-            print(f"  {scenario.name}: no end within {scenario.timeout:.0f} s")
+        status = status_of(process, scenario)
     return (json.loads(report.read_text()) if report.exists() else {}), status
+
+
+def status_of(process: subprocess.Popen[bytes], scenario: Scenario) -> int | None:
+    """Its exit status; None where it did not end in time."""
+    try:
+        return process.wait(scenario.timeout)
+    except subprocess.TimeoutExpired:
+        print(f"  {scenario.name}: no end within {scenario.timeout:.0f} s")
+        return None
 
 
 def attached(scenario: Scenario, folder: Path, *options: str) -> dict[str, Any]:
@@ -326,7 +331,7 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
     with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
         folder = Path(name)
         # A copy in the run's own folder: code below site-packages would be library code.
-        copied = replace(scenario, path=_copy(scenario.path, folder))
+        copied = replace(scenario, path=put_into(scenario.path, folder))
         if way == CORRECTED:
             copied = replace(copied, environment=(*copied.environment, ("FIXED", "1")))
             result = judge_healthy(copied, way, *watched(copied, folder))
@@ -345,7 +350,7 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
     return result
 
 
-def _copy(script: Path, folder: Path) -> Path:
+def put_into(script: Path, folder: Path) -> Path:
     """Where the script lies in ``folder`` once it, or the large program whose entry it is, was copied there."""
     if script.parent.parent != LARGE:
         return Path(shutil.copy(script, folder))

@@ -44,3 +44,20 @@ def test_a_loss_that_got_no_better_on_two_ranks(python: Path, watch: Watch) -> N
         *(("loss < self.best", "True"), ("loss < self.best", "False")),
     ]
     assert done.survivors == ()
+
+
+def test_two_groups_in_another_order_once_on_one_rank(python: Path, watch: Watch) -> None:
+    """The condition stands around no call: it has reversed the list that both go through."""
+    program = ROOT / "scenarios" / "crossed_groups.py"
+    done = watch(
+        [str(python), *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"), str(program)],
+        "--record",
+        RECORD,
+    )
+    assert done.document is not None, done.explain()
+    assert (done.document["culprits"], done.document["confidence"]) == ([2], "certain"), done.explain()
+    branch = done.document["divergence"]["branch"]
+    assert branch["condition"] == "if (rank, step) == (2, 4) and not FIXED:", done.explain()
+    assert branch["moment"] == {"ranks": [2], "value": "True", "before": 4, "alone": True}, done.explain()
+    assert "was True the 5th time on rank 2 alone" in " ".join(done.stderr.split())
+    assert done.survivors == ()

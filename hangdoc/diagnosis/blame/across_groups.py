@@ -7,6 +7,7 @@ from itertools import combinations
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
+from hangdoc.diagnosis.blame.tie_break import decided_by_culprits
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, merged
 from hangdoc.diagnosis.calls.replay import completes
@@ -144,4 +145,7 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
     seen = len(alignment.history.members) - len(alignment.history.blind)
     who = ranks_text(alignment.culprits)
     sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
-    return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
+    blamed = decide(case, [alignment], proved=True)
+    anew = decided_by_culprits(case, blamed.found.alignment, list(blamed.found.branch_points))
+    confidence = Confidence.CERTAIN if anew and not alignment.history.blind else Confidence.LIKELY
+    return replace(blamed, confidence=confidence, sure=f"{sure}; {anew}" if anew else sure)

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.larger_groups import alone_of_all, led_alone
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
-from hangdoc.diagnosis.blame.tie_break import choose, has_pending
+from hangdoc.diagnosis.blame.tie_break import choose, decided_by_culprits, has_pending
 from hangdoc.diagnosis.blame.usual_way import alone_by_lines, left_usual_way
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
@@ -177,7 +177,8 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
         tie = f"`{skips.guard.condition}` has led {ranks_text(chosen.culprits)} alone past a call that was made before"
     if tie == "unbroken" and (left := alone_by_lines(case, chosen)) is not None:
         tie = f"line {left.line} has run on {ranks_text(chosen.culprits)} alone"
-    confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
+    anew = decided_by_culprits(case, chosen, points) if tie and late is None else ""
+    confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved, anew)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
         sure += f"; rank {own.rank} may have diverged earlier, at call #{own.sequence}"
@@ -285,15 +286,18 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
 
 
 def _how_sure(
-    case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool
+    case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool, anew: str = ""
 ) -> tuple[Confidence, str]:
-    """The confidence in a repair, and the reason for it. ``tie``: '', how it was broken, or 'unbroken'."""
+    """The confidence in a repair, and the reason for it. ``tie``: '', how it was broken, or 'unbroken'; ``anew``: the
+    decision of the culprits that is recorded to be new to them."""
     seen = len(history.members) - len(history.blind)
     sure = _what_was_seen(case, history)
     if history.inferred:
         if tie == "unbroken":
             return Confidence.POSSIBLE, sure
         return Confidence.LIKELY, f"{sure}; {tie}" if tie else sure
+    if anew and proved and not history.blind:
+        return Confidence.CERTAIN, f"{sure}; {anew}"
     if tie == "unbroken":
         return Confidence.POSSIBLE, sure + "; the data fits either side"
     if tie:

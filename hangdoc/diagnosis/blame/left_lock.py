@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.decisions import condition_key
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
@@ -26,9 +27,17 @@ class LeftLock(Explanation):
     """The line that asks for the lock: the call of the function that tries, or, at the top, the line that does."""
 
 
-def left_lock(case: Case) -> Blame[LeftLock] | None:
+@dataclass(frozen=True, slots=True)
+class OlderLock(Explanation):
+    """The culprits still try for a lock that is a file; all who are ``past`` that line have found one there at first,
+    too, so that none of them made it."""
+
+    past: tuple[int, ...]
+
+
+def left_lock(case: Case) -> Blame[LeftLock | OlderLock] | None:
     """The blame of the rank that is past the lock which all others that are waited for try to take; None if there is
-    none, or the lock is older than the job.
+    none, or the lock is older than the job. Where all who are past it have found it there, those are blamed who try.
 
     Nobody can create a file that is there: whoever passed that line last has created it, and waits for those who cannot
     pass. Example: rank 1 is in `os.open(path, O_CREAT | O_EXCL)`, in a loop, of `lock.acquire()` at train.py:9, rank 0
@@ -41,6 +50,9 @@ def left_lock(case: Case) -> Blame[LeftLock] | None:
     if not past:
         return None
     first, way = past[0], user_stack(case.activities[trying[0]].stack)
+    if _was_there_before(case, past, trying):
+        sure = f"{ranks_text(past)} are recorded to have found a lock there, too"
+        return Blame(OlderLock(past), trying, confidence=Confidence.LIKELY, sure=sure)
     found = LeftLock(trying, _asks_for_it(case, way))
     if len(past) > 1:
         sure = f"{ranks_text(past)} are past that line; the last of them to take the lock left it there"
@@ -50,6 +62,18 @@ def left_lock(case: Case) -> Blame[LeftLock] | None:
         return Blame(found, (first,), (trying,), sure=sure)
     sure = f"rank {first} alone is past the line that takes the lock"
     return Blame(found, (first,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _was_there_before(case: Case, past: tuple[int, ...], trying: tuple[int, ...]) -> bool:
+    """True if each of the ranks that came past is recorded to have found the lock there at first: then none of them was
+    the first to create it, and it is older than their tries."""
+    place = next(iter(user_stack(case.activities[trying[0]].stack)), None)
+    loops = [guard for guard in _around(case, place) if guard.kind == "loop"] if place is not None else []
+    if place is None or not loops:
+        return False
+    key = condition_key(place.file, loops[-1].line, loops[-1].condition)
+    first = [case.execution.since_last_call(rank, trying[0], key)[:1] for rank in past]
+    return all(each == [str(loops[-1].taken)] for each in first)
 
 
 def _asks_for_it(case: Case, way: Stack) -> Frame:

@@ -23,7 +23,7 @@ _Step = tuple[_Place, _Place]
 def left_own_path(case: Case, alignment: Alignment) -> bool:
     """True if the culprits took a step that is new to them, and the others one that they always take."""
     gap = alignment.first
-    return gap is not None and strayed(case, gap) and not _may_end_a_loop(case, gap)
+    return gap is not None and strayed(case, gap) and not may_end_a_loop(case, gap)
 
 
 def left_its_turn(case: Case, alignment: Alignment) -> bool:
@@ -32,7 +32,7 @@ def left_its_turn(case: Case, alignment: Alignment) -> bool:
     Example: calls were A A B in each round; now the culprits make B after one A, the others the second A.
     """
     gap = alignment.first
-    if gap is None or gap.mine is None or gap.theirs is None or _may_end_a_loop(case, gap):
+    if gap is None or gap.mine is None or gap.theirs is None or may_end_a_loop(case, gap):
         return False
     return _is_in_turn(case, gap.mine) is False and _is_in_turn(case, gap.theirs) is True
 
@@ -72,7 +72,7 @@ def others_strayed(case: Case, alignment: Alignment) -> bool:
     return known and _is_new_step(program, gap.theirs)
 
 
-def _may_end_a_loop(case: Case, gap: Gap) -> bool:
+def may_end_a_loop(case: Case, gap: Gap) -> bool:
     """True if the others begin another round of a loop while the culprits make a call that they never made before.
 
     Then no history says which side is wrong about the number of rounds. Example: others [A, B, A], culprits [A, B, C]

@@ -1,8 +1,9 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
 They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, a
-lock that the call is made under, the ranks beside them in a larger group, the ranks' own histories, a condition that
-asks for the rank in a function, other groups, exits, the order of the ranks' own earlier calls.
+lock that the call is made under, the ranks beside them in a larger group, a recorded decision that is new to a rank,
+the ranks' own histories, a condition that asks for the rank in a function, other groups, exits, the order of the ranks'
+own earlier calls.
 """
 
 from __future__ import annotations
@@ -11,11 +12,19 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
-from hangdoc.diagnosis.blame.own_steps import left_its_turn, left_own_path, only_one_to_go, others_strayed, strayed
+from hangdoc.diagnosis.blame.own_steps import (
+    left_its_turn,
+    left_own_path,
+    may_end_a_loop,
+    only_one_to_go,
+    others_strayed,
+    strayed,
+)
 from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.own_order import own_breaks, own_orders
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
+from hangdoc.diagnosis.condition.by_value import decided_anew
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.divergence_point import (
@@ -58,6 +67,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         _by_condition_on_rank,
         _by_lock,
         _by_company,
+        _by_new_decision,
         _by_own_history,
         _by_what_asks_for_rank,
         _by_other_groups,
@@ -138,6 +148,25 @@ def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
         return None
     others = next(ranks for ranks in company if ranks)
     return alone[0], f"{ranks_text(others)} went the other way as well"
+
+
+def _by_new_decision(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits are recorded to have decided as never before, the reason in words)."""
+    fit = [(o, anew) for o in options if (anew := decided_by_culprits(case, o.alignment, o.guards))]
+    return fit[0] if len(fit) == 1 else None
+
+
+def decided_by_culprits(case: Case, alignment: Alignment, points: list[BranchPoint]) -> str:
+    """'`if bad:` is recorded to have come out on rank 1 as never before', of the condition that parted the sides; ''
+    where there is none, or the others are recorded to have done something new, or may have made a round too many."""
+    gap = alignment.first
+    if not case.execution or gap is None or gap.past or may_end_a_loop(case, gap):
+        return ""
+    others = others_in(alignment)
+    if gap.theirs is not None and any(case.execution.anew(rank, gap.theirs.stack, came=True) for rank in others):
+        return ""
+    anew = decided_anew(case, (alignment.culprits, others), gap, points)
+    return f"`{anew}` is recorded to have come out on {ranks_text(alignment.culprits)} as never before" if anew else ""
 
 
 def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
-from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
+from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED, with_settings
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered, unordered_at
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.executions import is_inside
@@ -247,7 +247,7 @@ def answers_to_conditions(case: Case, said: Message, branch: Branch | None = Non
     told: list[tuple[str, tuple[Condition, ...]]] = []
     for answer in found:
         told.append((subject_of(answer), tuple(test for test in answer.tests if test not in known)))
-        known.update(answer.tests if answer.how == "is put in another order under" else ())
+        known.update(answer.tests if answer.how == REORDERED else ())
     # Two answers that differ only in what is not told, are told once.
     return Joined([[subject, Joined(tests, " and ")] for subject, tests in dict.fromkeys(told) if tests])
 

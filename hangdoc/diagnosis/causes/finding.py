@@ -31,6 +31,8 @@ class Finding:
     """Every rank makes the calls, and the culprits in another order: none is to be added or removed."""
     replaces: bool = False
     """The culprits make one call where another belongs."""
+    recorded: bool = False
+    """The ranks are recorded to have parted at ``decided_at``."""
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:

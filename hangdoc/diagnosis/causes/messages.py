@@ -24,6 +24,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.messages.faults import skipped_by
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.loops import ways_out
@@ -196,8 +197,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        once = skipped.told if skipped.never or skipped.fewer > 1 else f"once skipped its {skipped.op}"
-        clauses.append([f"it {once}", at(skipped.frame)])
+        did = skipped.told if skipped.never or skipped.fewer > 1 else f"once skipped its {skipped.op}"
+        clauses.append([f"it {did}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
@@ -218,7 +219,12 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if found.alone:
         been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
         return [*clauses, [been, ", which skips a message"]]
-    clauses += _conditions(case, stack, peer, told=left is not None)
+    once = skipped_by(case, skipped) if skipped is not None else None
+    if once is not None:
+        decided = Condition(once.guard.condition, once.frame.file, once.guard.line)
+        clauses.append([decided, f" was {not once.guard.taken} there for the first time"])
+    else:
+        clauses += _conditions(case, stack, peer, told=left is not None)
     if skipped is not None and skipped.never and skipped.frame is not None and not any(conditions_in(clauses)):
         around = by_evidence(case, around_line(case, skipped.frame), peer)
         clauses.append(["whether it is called depends on ", Joined(around, " and ")] if around else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.program.items import Definition, Predicate
@@ -17,9 +18,9 @@ from hangdoc.diagnosis.reason.known import Strength, is_rank_name
 from hangdoc.diagnosis.reason.provisions import is_library_file
 from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.relays import LOOPS
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides
+from hangdoc.diagnosis.reason.starts import Kind, Sides, parted_at
 from hangdoc.diagnosis.source.evaluate import names_in
-from hangdoc.model.diagnosis import Branch, BranchAnswer
+from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
 
@@ -31,6 +32,25 @@ def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     item = found[0].item
     test = Condition(line_of_item(case, item), item.file, item.line)
     return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
+
+
+def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:
+    """The decision that came out on the culprits alone as never before, where recorded tests show one, and the ranks
+    have not been seen to part at a condition around their calls; and that in words, '' of the divergence's own.
+
+    Example: `if not quota.admit(size):` ended the thread that was to fill rank 1's queue → that `if`.
+    """
+    branch = found.branch if found is not None else None
+    ranks = blame.culprits, others_of(case, blame)
+    parted = blame.diverged is not None and blame.diverged.is_recorded
+    new = case.execution.new(*ranks) if all(ranks) and not parted else {}
+    if branch is not None and any(key[:2] == (branch.file, branch.line) for key in new):
+        return branch, ""
+    decided = parted_by_value(case, ranks, gap_of(blame)) if new else None
+    if decided is None:
+        return None, ""
+    at = Condition(decided.condition, decided.file, decided.line)
+    return decided, [at, f" was {decided.values[0].value} on ", Ranks(blame.culprits), " alone, for the first time"]
 
 
 def raised_under(case: Case, blame: Blame[Explanation], handler: Branch, said: Message) -> tuple[Branch, Message]:
@@ -88,16 +108,6 @@ def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = 
     if culprits and {*culprits} != {*blame.culprits}:
         return Sides(culprits, tuple(sorted(set(case.activities) - set(culprits) - case.hidden)))
     return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
-
-
-def parted_at(gap: Gap | None, sides: Sides) -> list[Parted]:
-    """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
-    found: list[Parted] = []
-    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
-        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
-        if token is not None and token.stack and side is not None:
-            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
-    return found
 
 
 def gap_of(blame: Blame[Explanation]) -> Gap | None:

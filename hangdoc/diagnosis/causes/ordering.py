@@ -8,12 +8,13 @@ from hangdoc.diagnosis.blame.missing_or_extra import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
-from hangdoc.diagnosis.causes.deciding import what_decided
+from hangdoc.diagnosis.causes.deciding import answers_at, what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, order_of_items, word_for
+from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
@@ -140,7 +141,13 @@ def _loop_of_both(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token
     order: Message = [Does(blame.culprits, "iterates", "iterate"), " in another order"]
     origin = order_of_items(case.sources, chosen)
     said = joined(["both are in ", chosen.loop, ", whose items choose the group: ", order], _decides_order(origin))
-    return said, next(iter(origin), None)
+    return said, _reordered_under(case, chosen.loop) or next(iter(origin), None)
+
+
+def _reordered_under(case: Case, loop: Condition) -> Condition | None:
+    """The one test under which what the loop goes over is put in another order; None where there is none, or more."""
+    tests = [test for each in answers_at(case, loop) if each.how == REORDERED for test in each.tests]
+    return tests[0] if len(tests) == 1 else None
 
 
 def _decides_order(origin: list[Condition]) -> Message:

@@ -76,7 +76,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         return []
     stacks = stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1])
     found = case.execution.parting(*ranks) or case.execution.once(stacks, *ranks)
-    return as_recorded(case, found, _possible(case, alignment), ranks)
+    possible = [p for p in _possible(case, alignment) if not case.execution.refutes(p.file, p.guard, ranks)]
+    return as_recorded(case, found, possible, ranks)
 
 
 def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:

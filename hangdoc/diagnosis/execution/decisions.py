@@ -96,8 +96,11 @@ def whole_counts(sources: Sources, branches: Sequence[BranchCounts]) -> dict[Key
         before = had.get(leaf, (0, 0))  # several jumps may be of one expression
         had[leaf] = before[0] + counts[TRUE], before[1] + counts[FALSE]
     told: dict[Key, dict[str, int]] = {}
-    # A test that was never asked is not among them, nor is one for which there was no room.
-    for key, (head, had) in found.items() if len(branches) < MOST_BRANCHES else ():
+    all_told = len(branches) < MOST_BRANCHES
+    for key, (head, had) in found.items():
+        # A test that was never asked is not among them, nor is one for which there was no room.
+        if not all_told and len(had) < len(head.leaves):
+            continue
         leaves = {id(leaf): had.get(at, (0, 0)) for at, leaf in enumerate(head.leaves)}
         both = _summed(head.test, leaves) if head.test is not None else had[0]
         # Else an exception has left it half way, or a part of it is a constant or several comparisons.

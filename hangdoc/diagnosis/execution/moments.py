@@ -6,10 +6,12 @@ often. A ring that has lost its older entries proves no more than what came last
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from hangdoc.diagnosis.execution.decisions import Key
 from hangdoc.diagnosis.execution.outcomes import Outcome, Outcomes, Place, place_of
-from hangdoc.diagnosis.execution.tested import ROUND, Condition, condition_at
+from hangdoc.diagnosis.execution.parting import Executions
+from hangdoc.diagnosis.execution.tested import FALSE, ROUND, TRUE, Condition, condition_at
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import LAST
 from hangdoc.model.diagnosis import BranchMoment
@@ -17,7 +19,7 @@ from hangdoc.model.process import Process
 
 
 def moment(
-    sources: Sources, outcomes: Outcomes, file: str, line: int, ranks: Iterable[int], culprits: tuple[int, ...]
+    sources: Sources, outcomes: Outcomes, file: str, line: int, ranks: Collection[int], culprits: tuple[int, ...]
 ) -> BranchMoment | None:
     """The moment of the condition that begins in that line; None where nothing proves one. ``ranks``: all of the
     job."""
@@ -33,7 +35,25 @@ def moment(
             counts = {condition.words[value]: count for value, count in outcome.counts.items()}
             last, whole = _last(process, places[0], outcome, condition)
             found[rank] = (counts, condition.words.get(last, ""), whole)
-    for value in dict.fromkeys(word for word in condition.words.values() if word != ROUND):
+    return _once(found, condition.words.values(), ranks, culprits)
+
+
+def moment_of_decisions(
+    executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]
+) -> BranchMoment | None:
+    """The same of a condition that several jumps make up, by the decisions of whole conditions. ``ranks``: all."""
+    found = {rank: at for rank in ranks if (at := executions.decided(rank, key)) is not None}
+    return _once({r: (counts, last, True) for r, (counts, last) in found.items()}, (TRUE, FALSE), ranks, culprits)
+
+
+def _once(
+    found: Mapping[int, tuple[Mapping[str, int], str, bool]],
+    words: Iterable[str],
+    ranks: Collection[int],
+    culprits: tuple[int, ...],
+) -> BranchMoment | None:
+    """``found``: rank → (how often it came out in each way, how last, whether that is all); ``ranks``: all."""
+    for value in dict.fromkeys(word for word in words if word != ROUND):
         once = [r for r, (counts, last, whole) in found.items() if whole and last == value and counts[value] == 1]
         others = [rank for rank in ranks if rank not in once]
         before = {sum(found[rank][0].values()) - 1 for rank in once}

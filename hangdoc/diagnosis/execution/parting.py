@@ -38,6 +38,7 @@ class Pair:
     start: Act | None
     sides: tuple[Sequence[Act], Sequence[Act]]
     columns: tuple[Column, ...]
+    ranks: tuple[int, int] = (-1, -1)
 
     def act(self, side: int, column: int) -> Act | None:
         """What a side has in a column."""
@@ -45,14 +46,24 @@ class Pair:
         return None if at is None else self.sides[side][at]
 
     def is_alike(self, column: int) -> bool:
-        """True if both did the same there."""
+        """True if both did the same there: decided alike, or called the same, of groups that both are in of one."""
         mine, theirs = self.act(0, column), self.act(1, column)
-        return mine is not None and theirs is not None and mine.step == theirs.step
+        if mine is None or theirs is None or mine.step != theirs.step:
+            return False
+        apart = mine.group[0] != theirs.group[0] and {*self.ranks} <= {*mine.group[1]} & {*theirs.group[1]}
+        return not apart
 
     def decided(self, begin: int = 0) -> Iterator[int]:
         """The columns of decisions, from ``begin`` on."""
         for number in range(begin, len(self.columns)):
             if any(act is not None and act.decided for act in (self.act(0, number), self.act(1, number))):
+                yield number
+
+    def asked(self, key: Key) -> Iterator[int]:
+        """The columns of one decision."""
+        for number in self.decided():
+            acts = (self.act(0, number), self.act(1, number))
+            if any(act is not None and act.decided is not None and act.decided.key == key for act in acts):
                 yield number
 
     def call_before(self, column: int) -> int:
@@ -92,6 +103,10 @@ class Executions:
         self._traces: dict[int, Trace | None] = {}
         self._pairs: dict[tuple[int, int], Pair | None] = {}
 
+    def __bool__(self) -> bool:
+        """True if branches were recorded of any rank."""
+        return bool(self._ranks)
+
     @classmethod
     def of(cls, job: JobSnapshot, ranks: Mapping[int, RankSnapshot]) -> Executions:
         """Those of a job."""
@@ -103,7 +118,7 @@ class Executions:
     def pair(self, mine: int, theirs: int) -> Pair | None:
         """Two ranks beside each other; None where what was recorded of them has no common beginning."""
         if (mine, theirs) not in self._pairs:
-            self._pairs[mine, theirs] = self._paired(self._trace(mine), self._trace(theirs))
+            self._pairs[mine, theirs] = self._paired(mine, theirs)
         return self._pairs[mine, theirs]
 
     def parting(self, culprits: Sequence[int], others: Sequence[int]) -> Parting | None:
@@ -137,12 +152,90 @@ class Executions:
                 mine, theirs = ([_split(counts, led) for counts in some] for some in known)
                 if side:
                     mine, theirs = ([both[::-1] for both in some] for some in (mine, theirs))
-                once = all(odd == 1 and usual for odd, usual in mine)
-                # Who has asked more often may only be further on.
-                often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
-                if mine and theirs and often and once and not any(odd for odd, _ in theirs):
+                if _is_new(mine, theirs):
                     found[key] = Seen(guard, asked.frame, asked.level, side)
         return next(iter(found.values())) if len(found) == 1 else None
+
+    def new(self, culprits: Sequence[int], others: Sequence[int]) -> dict[Key, str]:
+        """The decisions, with their value, that came out on each of the culprits as never before, and on no other rank
+        at all, since the calls that they made alike; by counts that are whole.
+
+        Example: of `if payload(hook) < limit:`, True the 48th time on rank 5, and False on all others → that, 'True'.
+        Those of other threads have no order: of them, what came last.
+        """
+        late = self._since_the_last_call(min(culprits), others) if culprits else None
+        own = [self._trace(rank) for rank in culprits]
+        found = self.once_only(culprits, others)
+        return {k: v for k, v in found.items() if all(self._is_late(trace, late, k, v) for trace in own if trace)}
+
+    def once_only(self, culprits: Sequence[int], others: Sequence[int]) -> dict[Key, str]:
+        """The same, whenever that was."""
+        mine, theirs = ([self._trace(rank) for rank in ranks] for ranks in (culprits, others))
+        first = mine[0] if mine else None
+        found: dict[Key, str] = {}
+        for key, counts in first.counts.items() if first is not None and None not in mine else ():
+            for value in counts:
+                sides = [[_split(t.counts.get(key, {}), {value}) for t in some if t] for some in (mine, theirs)]
+                if _is_new(*sides):
+                    found[key] = value
+        return found
+
+    def anew(self, rank: int, stack: Stack, *, came: bool) -> list[Seen]:
+        """The conditions on the way to the call with that stack that came out on the rank once, as never before, by its
+        own earlier rounds: so that it ``came`` to the call, or so that it did not. Loops are none: each ends once.
+
+        Example: `if not admits(size):` in front of the recv, True the 48th time on rank 6 → that, if it did not come.
+        """
+        known = self._trace(rank)
+        found: dict[Key, Seen] = {}
+        for key, asked in _depends(self.sources, stack) if known is not None else ():
+            so, otherwise = _split(known.counts.get(key, {}) if known is not None else {}, {str(asked.guard.taken)})
+            once, usual = (so, otherwise) if came else (otherwise, so)
+            if asked.guard.kind != "loop" and once == 1 and usual:
+                found[key] = Seen(asked.guard, asked.frame, asked.level, 0)
+        return list(found.values())
+
+    def decided(self, rank: int, key: Key) -> tuple[Mapping[str, int], str] | None:
+        """(how often the decision came out in each way, how it did last, '' where that is not known); None where its
+        counts are not whole."""
+        known = self._trace(rank)
+        if known is None or key not in known.counts:
+            return None
+        own = (act.step.value for act in reversed(known.acts) if act.decided is not None and act.decided.key == key)
+        return known.counts[key], next(own, known.last.get(key, ""))
+
+    def since_last_call(self, rank: int, other: int, key: Key) -> list[str]:
+        """How the decision came out on the rank, in order, since the last call that both ranks made."""
+        pair = self.pair(rank, other)
+        since = pair.call_before(len(pair.columns)) if pair is not None else -1
+        acts = [pair.act(0, number) for number in pair.asked(key) if number > since] if pair is not None else []
+        return [act.step.value for act in acts if act is not None]
+
+    def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
+        """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
+        if not self._ranks or not all(ranks):
+            return False
+        first = min(ranks[0])
+        pair = next((p for other in self.alike(first, ranks[1]) if (p := self.pair(first, other)) is not None), None)
+        key = condition_key(file, guard.line, guard.condition)
+        return pair is not None and (asked := list(pair.asked(key))) != [] and all(map(pair.is_alike, asked))
+
+    def _since_the_last_call(self, rank: int, others: Sequence[int]) -> int | None:
+        """When the rank made the last call that a sibling made as well; None where that was not recorded."""
+        for other in self.alike(rank, others):
+            pair = self.pair(rank, other)
+            at = pair.call_before(len(pair.columns)) if pair is not None else -1
+            act = pair.act(0, at) if pair is not None and at >= 0 else None
+            if pair is not None:
+                return act.at_ns if act is not None else 0
+        return None
+
+    @staticmethod
+    def _is_late(trace: Trace, since_ns: int | None, key: Key, value: str) -> bool:
+        own = [act for act in trace.acts if act.decided is not None and act.decided.key == key]
+        if own:
+            return any(act.step.value == value and act.at_ns >= (since_ns or 0) for act in own) and since_ns is not None
+        return trace.last.get(key, value) == value  # what a thread did last goes with it
 
     def alike(self, rank: int, others: Iterable[int]) -> list[int]:
         """Those of the others that were recorded, first those that came by most of the places that the rank did and by
@@ -174,7 +267,8 @@ class Executions:
             self._traces[rank] = trace(self.sources, self._ranks[rank]) if rank in self._ranks else None
         return self._traces[rank]
 
-    def _paired(self, mine: Trace | None, theirs: Trace | None) -> Pair | None:
+    def _paired(self, *ranks: int) -> Pair | None:
+        mine, theirs = map(self._trace, ranks)
         if mine is None or theirs is None:
             return None
         cut = mine.cut | theirs.cut
@@ -187,7 +281,7 @@ class Executions:
             return None
         start, *sides = begun
         columns = align(*([act.step for act in side] for side in sides))
-        return Pair(start, (sides[0], sides[1]), columns)
+        return Pair(start, (sides[0], sides[1]), columns, (ranks[0], ranks[1]))
 
 
 def parting(sources: Sources, pair: Pair) -> Parting | None:
@@ -196,17 +290,30 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
     for side, call, since in _alone(pair):
         act = pair.act(side, call)
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
-        for column in range(call - 1, since, -1):
-            mine, theirs = pair.act(side, column), pair.act(1 - side, column)
-            if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
-                continue
-            asked = depends.get(mine.decided.key)
-            if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND):
-                if _is_a_part(pair, column):
-                    continue
-                found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
-                break
+        parted = [(n, at) for n in range(call - 1, since, -1) if (at := _otherwise(pair, side, n, depends)) is not None]
+        first = next((each for each in parted if not _is_a_part(pair, each[0])), None)
+        if first is None:
+            continue
+        # What came out otherwise within a loop has ended it.
+        inner = [each for each in parted if each[0] < first[0] and _is_within(each[1], first[1])]
+        column, asked = (inner or [first])[-1]
+        found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
     return max(found, key=lambda each: each.column, default=None)
+
+
+def _otherwise(pair: Pair, side: int, column: int, depends: Mapping[Key, _Asked]) -> _Asked | None:
+    """What the side decided there so that it comes to its call, and the other one otherwise; None where it did not."""
+    mine, theirs = pair.act(side, column), pair.act(1 - side, column)
+    if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
+        return None
+    asked = depends.get(mine.decided.key)
+    return asked if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND) else None
+
+
+def _is_within(asked: _Asked, loop: _Asked) -> bool:
+    if loop.guard.kind != "loop" or asked.guard.kind == "loop":
+        return False
+    return asked.frame.file == loop.frame.file and loop.guard.holds(asked.guard.line)
 
 
 def _is_a_part(pair: Pair, column: int) -> bool:
@@ -227,7 +334,7 @@ def _alone(pair: Pair) -> list[tuple[int, int, int]]:
         both = number if None not in acts else both
         if all(act is None or act.decided is not None for act in acts):
             continue
-        if acts[0] is not None and acts[1] is not None and acts[0].step == acts[1].step:
+        if pair.is_alike(number):
             if found:
                 break
             since = number
@@ -237,6 +344,13 @@ def _alone(pair: Pair) -> list[tuple[int, int, int]]:
             if act is not None and side not in found and last[1 - side] > both:
                 found[side] = side, number, since
     return list(found.values())
+
+
+def _is_new(mine: Sequence[tuple[int, int]], theirs: Sequence[tuple[int, int]]) -> bool:
+    """True if it came out so once, and otherwise before, on each of one side, and never on the other: of (how often so,
+    how often otherwise) on each rank. Who has asked more often may only be further on."""
+    often = max(map(sum, mine), default=0) <= min(map(sum, theirs), default=0)
+    return bool(mine) and often and all(so == 1 and before for so, before in mine) and not any(so for so, _ in theirs)
 
 
 def _split(counts: Mapping[str, int], led: Collection[str]) -> tuple[int, int]:

@@ -6,7 +6,7 @@ Example: `for batch in loader` another round, all_reduce at train.py:61, `if los
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Step
@@ -35,6 +35,8 @@ class Act(NamedTuple):
     stack: Stack = ()
     shared: Hashable = None
     """Of a collective: the same on ranks that joined it from the same lines."""
+    group: tuple[str, tuple[int, ...]] = ("", ())
+    """Of a collective: the name of its group, and the members."""
 
     @property
     def begins(self) -> bool:
@@ -53,6 +55,8 @@ class Trace:
     rounds: Mapping[Key, int]
     counts: Mapping[Key, Mapping[str, int]]
     cut: frozenset[Key] = frozenset()
+    last: Mapping[Key, str] = field(default_factory=dict)
+    """What each decision that one jump makes came out as last, in whatever thread."""
 
     def without(self, keys: Set[Key]) -> Trace:
         """Without these decisions."""
@@ -79,6 +83,7 @@ def trace(sources: Sources, rank: RankSnapshot) -> Trace | None:
         acts.append(Act(Step(("now", here), ""), acts[-1].at_ns if acts else 0, stack=main))
     rounds: dict[Key, int] = {}
     cut: set[Key] = set()
+    last: dict[Key, str] = {}
     for branch in filter(lambda each: each.is_sound, process.branches):
         part = part_of(sources, branch)
         if part is not None:
@@ -86,7 +91,10 @@ def trace(sources: Sources, rank: RankSnapshot) -> Trace | None:
             cut.update((key,) if branch.cut else ())
             if part.leaf is None:
                 rounds[key] = rounds.get(key, 0) + branch.counts[branch.values.index("T")]
-    return Trace(tuple(acts), _since(process, journal), rounds, whole_counts(sources, process.branches), frozenset(cut))
+            if branch.last and len(part.head.leaves) < 2 and (one := decisions(sources, [(branch, branch.last[-1])])):
+                last[key] = one[0].value
+    counts = whole_counts(sources, process.branches)
+    return Trace(tuple(acts), _since(process, journal), rounds, counts, frozenset(cut), last)
 
 
 def _since(process: Process, journal: Journal | None) -> int:
@@ -106,8 +114,9 @@ def _calls(journal: Journal, process: Process) -> Iterator[Act]:
         at, stack = journal.call_issued_ns(place), journal.stack(call.stack)
         if at and _is_of(call, main):
             lines = path_of(stack)
-            shared = (call.group, members.get(call.group), call.sequence, call.op, lines)
-            yield Act(_step(call, lines), at, call=call, stack=stack, shared=shared)
+            group = call.group, tuple(members.get(call.group) or ())
+            shared = (*group, call.sequence, call.op, lines)
+            yield Act(_step(call, lines), at, call=call, stack=stack, shared=shared, group=group)
     for place, message in enumerate(journal.point_to_points):
         at, stack = journal.message_issued_ns(place), journal.stack(message.stack)
         if at and _is_of(message, main):

@@ -14,9 +14,13 @@ from types import MappingProxyType
 from hangdoc.diagnosis.program.pieces import children, dotted, walk
 
 FILLING = frozenset(
-    ("append", "appendleft", "add", "extend", "extendleft", "insert", "put", "put_nowait", "update", "setdefault")
+    (
+        *("append", "appendleft", "add", "extend", "extendleft", "insert", "put", "put_nowait", "update", "setdefault"),
+        *("reverse", "sort", "rotate"),
+    )
 )
-"""Methods that put something into a container or a queue: those of `collections`, `queue`, `asyncio`."""
+"""Methods that put something into a container or a queue, or put what it holds in another order: those of `list`,
+`collections`, `queue`, `asyncio`."""
 TAKING = frozenset(("pop", "popleft", "popitem", "get", "get_nowait", "remove", "discard", "clear"))
 """Methods that take something out of one."""
 Bound = Mapping[str, str]

@@ -12,7 +12,7 @@ that predicate, 'False' on rank 2, 'True' on ranks 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -46,9 +46,18 @@ def reasons(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> Found:
     known = Known(case, sides)
     arrivals = _arrivals(program, starts_of(case, program, sides, parted))
     every = {item: judged(known, sides, item, each) for item, each in arrivals.items()}
-    nearest = sorted(every.values(), key=lambda each: each.distance)
     listed = [each for each in _with_sources(every) if each.strength > Strength.ALIKE]
-    return Found(tuple(each.item for each in nearest), tuple(ranked(known, program, sides, listed)))
+    return Found(_nearest_first(arrivals), tuple(ranked(known, program, sides, listed)))
+
+
+def slice_of(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> tuple[Item, ...]:
+    """All that may have decided whether each side came to where it is, the nearest first."""
+    program = Program.of(case.job)
+    return _nearest_first(_arrivals(program, starts_of(case, program, sides, parted)))
+
+
+def _nearest_first(arrivals: Mapping[Item, Sequence[Arrival]]) -> tuple[Item, ...]:
+    return tuple(sorted(arrivals, key=lambda item: min(each.distance for each in arrivals[item])))
 
 
 def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arrival]]:

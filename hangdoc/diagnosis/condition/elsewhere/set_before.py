@@ -55,6 +55,8 @@ _MOST_SETTINGS = 6
 """Places that set one value; more of them say nothing. Chosen by hand."""
 _MOST_SEEN = 32
 """Settings that are looked at in all; chosen by hand."""
+REORDERED = f"{WORDS['ordered']} under"
+"""How a test decides what a loop goes over, where its suite reverses, sorts or shuffles that."""
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 

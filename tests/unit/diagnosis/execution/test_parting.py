@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hangdoc.diagnosis.execution.decisions import decisions, part_of, whole_counts
+from hangdoc.diagnosis.execution.moments import moment_of_decisions
 from hangdoc.diagnosis.execution.parting import Executions, Parting
+from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.branches import BranchCounts, Taken
+from hangdoc.model.branches import MOST_BRANCHES, BranchCounts, Taken
+from hangdoc.model.diagnosis import BranchMoment
 from hangdoc.model.journal import Call, Journal, ProcessGroup
-from hangdoc.model.process import Frame, Process
+from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText
 
 FILE = "/job/train.py"
@@ -285,3 +288,101 @@ def test_how_often_a_whole_condition_came_out_in_each_way(
     counts: dict[str, tuple[int, int]], whole: dict[str, int] | None
 ) -> None:
     assert list(whole_counts(SOURCES, counted(**counts)).values()) == ([] if whole is None else [whole])
+
+
+def test_what_came_out_as_never_before_on_one_rank_alone_since_the_last_call_is_new() -> None:
+    """Whether or not a call stands under it."""
+    usual, odd = f"for+ {QUIET}", "for+ main- ok+ @7 late- last- zero-"
+    culprit = f"{usual} {usual} for+ main+ verbose- ok+ @7"
+    assert new(culprit, f"{usual} {usual} {odd}") == {}  # `rank == 0` is a part of a condition that came out as ever
+    assert new(f"{usual} {usual} for+ main+ verbose+ ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {
+        (FILE, 3, "rank == 0 and verbose"): "True"
+    }
+    again = "for+ main+ verbose+ ok+ @7 late- last- zero-"
+    assert new(f"{usual} {again} for+ main- ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {}  # calls came since
+    assert new(f"{usual} {again} for+ main+ verbose+ ok+ @12", f"{usual} {usual} for+ main- ok+ @7") == {}
+    other = f"{usual} {usual} for+ main+ verbose+ ok+ @7"
+    assert new(f"{usual} {usual} for+ main+ verbose+ ok+ @12", other) == {}
+
+
+def new(*stories: str) -> dict[tuple[str, int, str], str]:
+    """Of rank 0, the culprit; all counts are whole."""
+    return executions(*stories).new((0,), tuple(range(1, len(stories))))
+
+
+def executions(*stories: str, groups: tuple[str, ...] = ()) -> Executions:
+    """Of ranks whose counts are whole. ``groups``: those of their last calls."""
+    ranks = {}
+    for number, story in enumerate(stories):
+        snapshot = Rank(number, story).snapshot()
+        process, journal = snapshot.process, snapshot.journal
+        assert process is not None
+        assert journal is not None
+        if groups:
+            calls = (*journal.calls[:-1], replace(journal.calls[-1], group=groups[number]))
+            both = tuple(ProcessGroup(name, (0, 1, 2)) for name in ("0", "1"))
+            journal = replace(journal, calls=calls, groups=both)
+        whole = tuple(replace(each, whole=True) for each in process.branches)
+        ranks[number] = replace(snapshot, process=replace(process, branches=whole), journal=journal)
+    return Executions(SOURCES, ranks)
+
+
+def test_calls_of_two_groups_that_both_ranks_are_in_are_not_the_same_call() -> None:
+    story = f"for+ {QUIET} for+ main- ok+ @7"
+    same, apart = executions(story, story).pair(0, 1), executions(story, story, groups=("0", "1")).pair(0, 1)
+    assert same is not None
+    assert apart is not None
+    last = len(same.columns) - 1
+    assert (same.is_alike(last), apart.is_alike(last)) == (True, False)
+    assert apart.call_before(last + 1) < last
+
+
+def test_a_condition_at_which_both_decided_alike_has_not_parted_them() -> None:
+    sides = (0,), (1,)
+    skip = Guard("return", 5, "if not batch.ok:", False, ("batch.ok",), (5, 6))
+    same, later = f"for+ {QUIET} for+ main- ok+ @7", f"for+ {QUIET} for+ main- ok+ @12"
+    assert executions(same, later).refutes(FILE, skip, sides)
+    assert not executions(same, f"for+ {QUIET} for+ main- ok- for- @12").refutes(FILE, skip, sides)
+    # Nobody came to it, or one alone did.
+    assert not executions("@7 for+", "@7 for+").refutes(FILE, skip, sides)
+    assert not executions("@7 for+ main- ok+", "@7 for+ main-").refutes(FILE, skip, sides)
+    left_out = f"for+ {QUIET} for+ main- ok- for+ {QUIET} for- @12"
+    assert not executions(left_out, f"for+ {QUIET} for+ {QUIET} for+ main- ok+ @7").refutes(FILE, skip, sides)
+
+
+def stack(line: int) -> Stack:
+    return (Frame(FILE, line, "train"),)
+
+
+def test_what_came_out_once_as_never_before_on_the_way_to_a_call() -> None:
+    """By the rank's own rounds: no other rank is looked at."""
+    usual = f"for+ {QUIET}"
+    left_out = executions(f"{usual} {usual} for+ main- ok- for- @12")
+    assert [each.guard.condition for each in left_out.anew(0, stack(7), came=False)] == ["if not batch.ok:"]
+    assert left_out.anew(0, stack(7), came=True) == []
+    extra = executions(f"{usual} {usual} for+ main- ok+ @7 late- last- zero+ @11")
+    assert [each.guard.condition for each in extra.anew(0, stack(11), came=True)] == ["if rank == 0:"]
+    twice = executions(f"{usual} for+ main- ok- for+ main- ok- for- @12")
+    assert twice.anew(0, stack(7), came=False) == []
+    part = executions("for+ main- ok- for- @12")  # it never came to it
+    assert part.anew(0, stack(7), came=False) == []
+    assert part.anew(5, stack(7), came=False) == []
+
+
+def test_the_moment_of_a_condition_that_several_jumps_make_up() -> None:
+    usual = f"for+ {QUIET}"
+    key = (FILE, 8, "batch.late or batch.last")
+    found = executions(f"{usual} {usual} for+ main- ok+ @7 late- last+ @12", f"{usual} {usual} {usual}")
+    assert found.decided(0, key) == ({"True": 1, "False": 2}, "True")
+    assert moment_of_decisions(found, key, (0, 1), (0,)) == BranchMoment((0,), "True", 2, alone=True)
+    assert moment_of_decisions(found, key, (0, 1, 2), (0,)) == BranchMoment((0,), "True", 2, alone=False)
+    assert moment_of_decisions(found, (FILE, 9, "other"), (0, 1), (0,)) is None
+    since = executions(f"{usual} for+ main- ok+ @7 late- last+ {usual}", f"{usual} {usual} {usual}")
+    assert moment_of_decisions(since, key, (0, 1), (0,)) is None  # it has come out as ever since
+
+
+def test_counts_are_whole_where_all_parts_are_told_though_there_was_no_room_for_others() -> None:
+    full = (*counted(late=(1, 5), last=(2, 3)), *(replace(TESTS["main"], line=100 + n) for n in range(MOST_BRANCHES)))
+    assert whole_counts(SOURCES, full)[FILE, 8, "batch.late or batch.last"] == {"True": 3, "False": 3}
+    part = (*counted(late=(1, 5)), *(replace(TESTS["main"], line=100 + n) for n in range(MOST_BRANCHES)))
+    assert (FILE, 8, "batch.late or batch.last") not in whole_counts(SOURCES, part)

@@ -161,6 +161,19 @@ CASES = {
         """,
         "True",
     ),
+    "the order of a list": (
+        """
+        def plan(step):
+            tasks = ["a", "b"]
+            if step == 4:  # goal
+                tasks.reverse()
+            return tasks
+        def f(step):
+            for each in plan(step):
+                reduce(each)  # start
+        """,
+        "True",
+    ),
     "what another method puts into a queue": (
         """
         class Feed:
