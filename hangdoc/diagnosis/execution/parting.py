@@ -15,11 +15,18 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Column, align
 from hangdoc.diagnosis.execution.decisions import Key, condition_key
-from hangdoc.diagnosis.execution.tested import ROUND
+from hangdoc.diagnosis.execution.tested import FALSE, ROUND
 from hangdoc.diagnosis.execution.traces import Act, Trace, together, trace
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression, jumps_further_in, way_out_guards
+from hangdoc.diagnosis.source.guards import (
+    Guard,
+    guards,
+    guards_in_expression,
+    handlers_of,
+    jumps_further_in,
+    way_out_guards,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.marks import shown
 from hangdoc.model.process import Frame, Stack
@@ -48,6 +55,13 @@ class Pair:
         """True if both did the same there."""
         mine, theirs = self.act(0, column), self.act(1, column)
         return mine is not None and theirs is not None and mine.step == theirs.step
+
+    def value(self, side: int, column: int) -> str:
+        """How a side decided there; '' where it did not. What is caught on the other side alone was not raised here."""
+        act, other = self.act(side, column), self.act(1 - side, column)
+        if act is None and other is not None and other.decided is not None and other.decided.catches:
+            return FALSE
+        return act.step.value if act is not None and act.decided is not None else ""
 
     def decided(self, begin: int = 0) -> Iterator[int]:
         """The columns of decisions, from ``begin`` on."""
@@ -156,16 +170,15 @@ class Executions:
     def _agree(self, pair: Pair, found: Parting, first: int, culprits: Sequence[int], others: Sequence[int]) -> bool:
         """True if no other culprit decided there as the others did, and none of the others as the first culprit."""
         own = pair.columns[found.column][0]
-        sides = [pair.act(side, found.column) for side in (0, 1)]
-        values = [act.step.value if act is not None else "" for act in sides]
+        values = [pair.value(side, found.column) for side in (0, 1)]
         for side, ranks in enumerate((sorted(set(culprits) - {first}), sorted(others))):
             for rank in ranks[:_MOST_TRIED]:
                 beside = self.pair(first, rank)
                 if beside is None or own is None or pair.start != beside.start:
                     continue
                 column = next((n for n, each in enumerate(beside.columns) if each[0] == own), None)
-                act = beside.act(1, column) if column is not None else None
-                if act is not None and act.step.value != values[side]:
+                value = beside.value(1, column) if column is not None else ""
+                if value and value != values[side]:
                     return False
         return True
 
@@ -197,11 +210,12 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
         act = pair.act(side, call)
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
         for column in range(call - 1, since, -1):
-            mine, theirs = pair.act(side, column), pair.act(1 - side, column)
-            if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
+            mine, theirs = pair.value(side, column), pair.value(1 - side, column)
+            act = pair.act(side, column) or pair.act(1 - side, column)
+            if not mine or not theirs or mine == theirs or act is None or act.decided is None:
                 continue
-            asked = depends.get(mine.decided.key)
-            if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND):
+            asked = depends.get(act.decided.key)
+            if asked is not None and mine in (FALSE if asked.guard.is_tried else str(asked.guard.taken), ROUND):
                 if _is_a_part(pair, column):
                     continue
                 found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
@@ -211,9 +225,9 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
 
 def _is_a_part(pair: Pair, column: int) -> bool:
     """True if the two decide that in the same two ways again and again: each has its part to play."""
-    steps = [act.step for act in (pair.act(0, column), pair.act(1, column)) if act is not None]
-    acts = ((pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns)))
-    return sum(a is not None and b is not None and [a.step, b.step] == steps for a, b in acts) > 1
+    acts = [(pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns))]
+    steps = [(a and a.step, b and b.step) for a, b in acts]
+    return steps.count(steps[column]) > 1
 
 
 def _alone(pair: Pair) -> list[tuple[int, int, int]]:
@@ -273,4 +287,6 @@ def _depends(sources: Sources, stack: Stack) -> Iterator[tuple[Key, _Asked]]:
             inner = loops[-1].span if loops else None
             out = [guard for loop in loops for guard in way_out_guards(tree, loop.line)]
             found = [*out, *jumps_further_in(tree, frame.line, inner), *found]
-        yield from ((condition_key(frame.file, g.line, g.condition), _Asked(g, frame, level)) for g in found)
+        for guard in found:
+            heads = handlers_of(tree, guard) if guard.is_tried else [guard.place]
+            yield from ((condition_key(frame.file, *head), _Asked(guard, frame, level)) for head in heads)
