@@ -10,7 +10,7 @@ first; rank 1 decided False, False, and is in all_reduce #13 → `if loss < best
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Column, align
@@ -128,7 +128,9 @@ class Executions:
                 pair = self.pair(first, other)
                 found = parting(self.sources, pair) if pair is not None else None
                 if pair is not None and found is not None:
-                    return found if self._agree(pair, found, first, culprits, others) else None
+                    if not self._agree(pair, found, first, culprits, others):
+                        return None
+                    return self._raised_under(pair, found, (first, other)) or found
         return None
 
     def once(self, stacks: tuple[Stack, Stack], culprits: Sequence[int], others: Sequence[int]) -> Seen | None:
@@ -182,6 +184,28 @@ class Executions:
                     return False
         return True
 
+    def _raised_under(self, pair: Pair, found: Parting, ranks: tuple[int, int]) -> Parting | None:
+        """The decision that led to the line that raised what one side alone caught there; None where none is seen."""
+        side = next((n for n in (0, 1) if (act := pair.act(n, found.column)) is not None), 0)
+        act, process = pair.act(side, found.column), self._ranks[ranks[side]].process
+        if act is None or act.decided is None or not act.decided.catches or process is None:
+            return None
+        raised = next((each for each in process.caught if each.at_ns == act.at_ns), None)
+        tree = self.sources.function(raised.file, raised.line) if raised is not None else None
+        if raised is None or tree is None:
+            return None
+        frame = Frame(raised.file, raised.line, raised.function)
+        for guard in reversed(guards(tree, raised.line)):
+            key = condition_key(raised.file, guard.line, guard.condition)
+            for column in range(found.column - 1, -1, -1):
+                led = pair.act(side, column)
+                if led is None or led.decided is None or led.decided.key != key:
+                    continue
+                if (led.step.value, not pair.is_alike(column)) == (str(guard.taken), True):
+                    return replace(found, guard=guard, frame=frame, side=side, column=column)
+                break
+        return None
+
     def _trace(self, rank: int) -> Trace | None:
         if rank not in self._traces:
             self._traces[rank] = trace(self.sources, self._ranks[rank]) if rank in self._ranks else None
@@ -209,6 +233,7 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
     for side, call, since in _alone(pair):
         act = pair.act(side, call)
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
+        last: Parting | None = None
         for column in range(call - 1, since, -1):
             mine, theirs = pair.value(side, column), pair.value(1 - side, column)
             act = pair.act(side, column) or pair.act(1 - side, column)
@@ -218,8 +243,11 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
             if asked is not None and mine in (FALSE if asked.guard.is_tried else str(asked.guard.taken), ROUND):
                 if _is_a_part(pair, column):
                     continue
-                found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
-                break
+                last = Parting(asked.guard, asked.frame, asked.level, side, column, call)
+                if not act.decided.catches:
+                    break  # else what led to the exception, if that is seen, comes before
+        if last is not None:
+            found.append(last)
     return max(found, key=lambda each: each.column, default=None)
 
 
