@@ -14,7 +14,7 @@ from hangdoc_probe_branches import slot, times
 # Of an answer; judgement.
 MOST_BYTES = 1 << 16  # of bytecode with counters from before
 NEWEST = 350  # outcomes of the main thread
-OLDER = 350  # and so many before: rare ones rather than frequent ones
+OLDER, OF_A_WAY = 350, 4  # and so many before: rare ones rather than more than so many of one way
 LAST = 16  # outcomes of a branch that are told in order
 LONGEST_NAME = 300
 
@@ -54,11 +54,15 @@ def told(state):
         if not new and (left := left - len(before)) < 0:
             before = b""
         packed = ["", ""] if new else [_text(before), _text(code.co_linetable)]
-        lines, known = _lines(code)
+        places = list(code.co_positions())
+        lines, known = _lines(code, places)
         seen = set(state.lines[key])
         if key in state.unlined:
             seen |= _counted_since(code, state.before[key])
-        for place, letters, offset, slots in (*_branches(code), *_catching_all(code, state.catching_all.get(key, {}))):
+        for place, letters, offset, slots in (
+            *_branches(code, places),
+            *_catching_all(places, state.catching_all.get(key, {})),
+        ):
             counts = [times(state.outcomes[key][each]) if each is not None else 0 for each in slots]
             if any(counts):
                 if offset in state.catching.get(key, ()):
@@ -156,15 +160,17 @@ def _thinned(events, since):
     left = {}
     for *way, _ in older:
         left[tuple(way)] = left.get(tuple(way), 0) + 1
-    quota = _quota(list(left.values()), OLDER)
-    kept = []
+    quota = max(OF_A_WAY, _quota(list(left.values()), OLDER))
+    few = []
     for number, value, ns in older:
         left[number, value] -= 1
         if left[number, value] < quota:
-            kept.append((number, value, ns))
+            few.append((number, value, ns))
         else:
             since[number] = max(since[number], ns + 1)
-    return kept + newest
+    for number, _, ns in few[:-OLDER]:
+        since[number] = max(since[number], ns + 1)
+    return few[-OLDER:] + newest
 
 
 def _line(code, offset):
@@ -223,30 +229,28 @@ def _counting(code):
     return [at for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2] and plain[at] not in JUMPS]
 
 
-def _lines(code):
+def _lines(code, places):
     """(the lines that the interpreter's counters could tell of, those with counters of jumps as well).
 
     Of others (`return 0`, `continue`) the recorder knows more than whoever reads which lines have run has learned to
     weigh: that both ranks of a pair have run one says nothing of the last round.
     """
     plain = code.co_code + b"\1\1"
-    places = [place[0] for place in code.co_positions()]
-    counted = {places[at // 2] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
-    steady = {places[at // 2] for at in _counting(code)}
+    counted = {places[at // 2][0] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
+    steady = {places[at // 2][0] for at in _counting(code)}
     return sorted(steady - {None}), counted - {None}
 
 
-def _catching_all(code, offsets):
+def _catching_all(places, offsets):
     """`except:`, as a test that is always true."""
-    places = list(code.co_positions()) if offsets else []
     for offset in offsets.values():
         line, last, column, end = (-1 if part is None else part for part in places[offset // 2 + 1])
         yield [line, column, last, end], "TF", offset, (offset + 1, None)
 
 
-def _branches(code):
+def _branches(code, places):
     """([line, column, last line, end column], values, offset, slots) of each branch: without a jump, and with one."""
-    plain, places = code.co_code, list(code.co_positions())
+    plain = code.co_code
     argument = 0
     for at in range(0, len(plain), 2):
         operation = plain[at]
