@@ -85,6 +85,7 @@ def process_of(
         code=_with_recorded(files.code.get(family.pid, ()), recorded.code),
         branches=recorded.branches,
         taken=recorded.taken,
+        caught=recorded.caught,
         environment=family.environment,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.caught import caught_alone
 from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Place, who_counts
 from hangdoc.diagnosis.execution.tested import expression_at
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.branches import WORDS
 from hangdoc.model.diagnosis import Divergence, Evidence
 from hangdoc.model.message import Message, Ranks
@@ -72,6 +74,28 @@ def recorded_evidence(
             said = _said(known, place, text, writer)
             lines.append(Evidence("process", tuple(mine), said, decides=branch.moment is None))
     return tuple(lines)
+
+
+def caught_evidence(
+    case: Case, blame: Blame[Explanation], found: Divergence | None, writer: Writer
+) -> tuple[Evidence, ...]:
+    """The exception that a handler caught on one side alone, where the divergence's condition is that handler or the
+    `try` that it is of."""
+    branch = found.branch if found is not None else None
+    if branch is None or branch.kind != "try":
+        return ()
+    guard = Guard("try", branch.line, branch.condition, True, (), (branch.line, branch.line))
+    processes = {rank: each.process for rank, each in case.ranks.items()}
+    for ranks in (blame.culprits, others_of(case, blame)):
+        caught = caught_alone(case.sources, processes, branch.file, guard, ranks) if ranks else {}
+        last = next(iter(caught.values()), None)
+        if last is not None and len({each.exception for each in caught.values()}) == 1:
+            at = processes[next(iter(caught))]
+            line = at.branches[last.branch].line if at is not None else branch.line
+            where: Message = [", raised at ", At(last.file, last.line, last.function)] if last.file else ""
+            said: Message = [Ranks(tuple(caught)), " alone caught a ", last.exception, " at ", At(branch.file, line)]
+            return (Evidence("process", tuple(caught), writer.write([said, where, ", as the probe recorded"])),)
+    return ()
 
 
 def _said(known: dict[int, Outcome], place: Place, text: str, writer: Writer) -> str:

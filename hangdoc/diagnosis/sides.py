@@ -64,7 +64,8 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(side for token, frame, ranks in both if ranks for side in _by_line(case, found, token, frame, ranks))
     point = found.branch_point
-    if named.decided_at is not None and (point is None or not point.recorded):
+    # What led to an exception says more than where it was caught.
+    if named.decided_at is not None and (point is None or not point.recorded or point.guard.kind == "try"):
         point = None
     guessed = False
     ways: list[BranchPoint] = []

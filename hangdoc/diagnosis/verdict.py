@@ -53,7 +53,7 @@ from hangdoc.diagnosis.frames.native_places import with_native_frames
 from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
-from hangdoc.diagnosis.recorded import ran_evidence, recorded_evidence
+from hangdoc.diagnosis.recorded import caught_evidence, ran_evidence, recorded_evidence
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
 from hangdoc.diagnosis.state.aborted_calls import with_aborted_calls
@@ -301,6 +301,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
             *written_evidence(told),
             *ran_evidence(case, found, sides, writer),
             *recorded_evidence(case, found, sides, writer),
+            *caught_evidence(case, found, sides, writer),
             *gather(case, found, writer),
             *told_in_logs(case.job, writer),
         ),

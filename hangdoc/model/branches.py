@@ -15,14 +15,16 @@ LAST = 16
 """Values that ``BranchCounts.last`` holds at most."""
 MOST_BRANCHES = 200
 """Entries of ``Process.branches``: fewer are all tests that were recorded."""
-MOST_TAKEN = 600
-"""Entries of ``Process.taken``, the newest: fewer are all of them. Some 7 bytes each in a snapshot."""
+MOST_TAKEN = 700
+"""Entries of ``Process.taken``: fewer are all of them. Some 7 bytes each in a snapshot."""
+MOST_CAUGHT = 100
+"""Entries of ``Process.caught``, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchCounts:
     """One test that a jump goes by. An expression may have several: those of `a < b < c`, or of a `while` at both its
-    ends."""
+    ends. `except X:` and `with suppress(X):` are tests of what was raised, 'T' where it is caught there."""
 
     file: str
     function: str
@@ -44,6 +46,8 @@ class BranchCounts:
     not come so often that the probe gave up on it."""
     cut: bool = False
     """It came so often that the probe gave up on it: of what it had since, nothing is known."""
+    since_ns: int = 0
+    """Since when ``Process.taken`` has every value of the main thread's, in Unix time; 0: since the program's start."""
 
     @property
     def is_sound(self) -> bool:
@@ -58,3 +62,18 @@ class Taken:
     branch: int
     value: str
     at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """An exception that came to an `except` or `with` in the main thread: ``branch`` as of ``Taken``. Its text is not
+    kept."""
+
+    branch: int
+    at_ns: int
+    exception: str
+    """Its type's name."""
+    file: str = ""
+    """Where the program raised it, or called what did; '' where that was outside of it."""
+    line: int = 0
+    function: str = ""

@@ -114,8 +114,11 @@ def _rank_moved(rank: RankSnapshot, seconds: float) -> RankSnapshot:
     tested between them, and of its end."""
     process = rank.process
     if process is not None and process.taken:
-        taken = tuple(replace(each, at_ns=each.at_ns + round(seconds * 1e9)) for each in process.taken)
-        process = replace(process, taken=taken)
+        shift = round(seconds * 1e9)
+        taken = tuple(replace(each, at_ns=each.at_ns + shift) for each in process.taken)
+        caught = tuple(replace(each, at_ns=each.at_ns + shift) for each in process.caught)
+        branches = tuple(replace(b, since_ns=b.since_ns + shift) if b.since_ns else b for b in process.branches)
+        process = replace(process, branches=branches, taken=taken, caught=caught)
     return replace(
         rank,
         process=process,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from hangdoc.model.branches import BranchCounts, Taken
+from hangdoc.model.branches import BranchCounts, Caught, Taken
 from hangdoc.model.ran import RanCode
 
 
@@ -141,7 +141,10 @@ class Process:
     branches: tuple[BranchCounts, ...] = ()
     """How its tests came out, where the probe records that (CPython 3.12 and 3.13): those decided last among them."""
     taken: tuple[Taken, ...] = ()
-    """In the order in which they came out in the main thread, the newest last."""
+    """In the order in which they came out in the main thread, the newest last. Of tests that come often, older values
+    are left out (``BranchCounts.since_ns``)."""
+    caught: tuple[Caught, ...] = ()
+    """The newest last, of the same tests."""
 
     @property
     def last(self) -> ProcessState | None:

@@ -2,14 +2,17 @@
 
 ``sys.monitoring`` tells of each code object once that it is called. In the user's, and in the loops of frameworks that
 drive it, it then tells of every branch, and of every line once; of all other code nothing more. Of each branch the
-outcomes are counted; the newest of the main thread are kept with their times, and those of all other threads.
+outcomes are counted; the newest of the main thread are kept with their times, and those of all other threads. As busy
+branches drive out the rare ones, the newest outcomes of each of these are kept as well: of whatever the ring has fewer.
 
 Rings are deques of tuples: flat buffers of integers take 90 ns more an event (3.12.1), and a lookup in thread-local
 state, for a ring of each thread, 40 ns more than asking for the thread.
 
-No ``except`` stands around what the callbacks do: an exception that a signal or another thread raises in there is meant
-for the user's code, and goes on to it. So nothing in them may raise by itself. They reach all they need by their
-defaults, as a module's globals go before the last code of the program has run.
+An exception that a signal or another thread raises in the callbacks is meant for the user's code, and goes on to it. So
+nothing in them may raise by itself. CPython takes what the callback of a branch raises past all handlers of the
+function that the branch is in, those of `with` and `finally` too (3.12.1, 3.13.0): it is handed on with the next
+instruction. Callbacks reach all they need by their defaults, as a module's globals go before the last code of the
+program has run.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ import sys
 import threading
 from _thread import get_ident
 from collections import deque
+from opcode import opmap
 from time import process_time_ns, time_ns
+
+from hangdoc_probe_caught import catch, find_catching
 
 VERSIONS = ((3, 12), (3, 13))
 NAME = "hangdoc"
@@ -28,13 +34,18 @@ TOOLS = (3, 4)  # ids that no kind of tool has of its own (PEP 669)
 
 # What it may cost. Judgement.
 EVENT_NS = 350  # measured: some 300
-SHARE = 0.0035  # of a rank's CPU time, and the rest at once: 0.5 % over ten seconds
-MOST_AT_ONCE_NS = 15_000_000
+RARE_NS = 1000  # of one that is kept by itself
+CAUGHT_NS = 2500  # of an exception that is caught
+SHARE = 0.0028  # of a rank's CPU time, and the rest at once: 0.5 % over ten seconds
+RARE_SHARE = 0.0007  # more, to keep what comes rarely
+MOST_AT_ONCE_NS, MOST_RARE_AT_ONCE_NS = 12_000_000, 3_000_000
 JUDGED_EVERY = 64  # outcomes of a branch; a power of two
 MOST_CODES = 4000  # a program of the user's has some hundred
 MOST_TYPED_IN = 100  # of these, code without a file: exec makes new code each time
 MOST_BYTES = 1 << 19  # of bytecode; each takes 9 bytes of counts and of what was there before
-RING = 3000  # outcomes of the main thread, and of the others: 450 KB each
+RING, RING_OF_OTHERS = 4000, 2000  # outcomes of the main thread, and of the others: 150 bytes each
+OF_A_WAY, MOST_WAYS = 16, 800  # the newest outcomes of a way of a branch that comes rarely: 2 MB
+RARELY = 40  # a count has so many bits; beyond are those that were kept by themselves
 DEEPEST = 50  # frames among which another one of the same function is looked for
 
 # The user's files are those outside the libraries. Names in brackets are no files; what is typed in has these.
@@ -67,14 +78,20 @@ class Branches:
         self.roots = tuple(root.rstrip("/") + "/" for root in roots)
         self.codes = {}
         self.watched = {}  # those of which the events come
-        self.outcomes = {}  # how often each branch came out in each way, by ``slot``
+        self.outcomes = {}  # how often each branch came out in each way, by ``slot``; for ``times``
+        # (id, slot) → the newest outcomes where they come rarely; where the ring has more, the time of one of them.
+        self.newest = {}
+        self.catching = {}  # the offsets of branches that come by only with an exception
+        self.catching_all = {}  # line of an `except:` → its offset, at which it is counted as a branch
+        self.caught = {}  # (id, slot) → exceptions
         self.lines = {}  # those that have run since
         self.before = {}  # the bytecode, with the interpreter's own counters, as it was then
         self.hot = {}  # (id, offset) of branches that came too often, and are told of no more
         self.unlined = {}  # code whose new lines are told of no more: the interpreter's counters go on
         self.nested = {}  # code that has called itself, by whatever way
         self.main = threading.main_thread().ident
-        self.rings = deque(maxlen=RING), deque(maxlen=RING)  # of the main thread, and of all others
+        self.arrived = {}  # thread → an exception that is handed on with its next instruction
+        self.rings = deque(maxlen=RING), deque(maxlen=RING_OF_OTHERS)  # of the main thread, and of all others
         self.tool = None
         self.why = ""  # nothing is recorded
 
@@ -92,12 +109,18 @@ class Branches:
         atexit.register(self.stop)
         os.register_at_fork(after_in_child=self.stop)
         events = monitoring.events
-        decide, line, branch = _callbacks(self, self.tool)
+        decide, line, branch, hand_on = _callbacks(self, self.tool)
+        if not _without_a_check(branch):
+            self.stop()
+            self.why = "this Python's functions begin in another way"
+            return
+        hide(catch, find_catching)
         for event, callback in (
             (events.PY_START, decide),
             (events.PY_RESUME, decide),
             (events.LINE, line),
             (events.BRANCH, branch),
+            (events.INSTRUCTION, hand_on),
         ):
             hide(callback, *callback.__defaults__)
             monitoring.register_callback(self.tool, event, callback)
@@ -115,13 +138,18 @@ class Branches:
             if tool is None or monitoring.get_tool(tool) != NAME:
                 return
             monitoring.set_events(tool, 0)
-            for event in ("PY_START", "PY_RESUME", "LINE", "BRANCH"):
+            for event in ("PY_START", "PY_RESUME", "LINE", "BRANCH", "INSTRUCTION"):
                 monitoring.register_callback(tool, getattr(monitoring.events, event), None)
             for code in list(self.codes.values()):
                 monitoring.set_local_events(tool, code, 0)
             monitoring.free_tool_id(tool)
         except Exception:  # the exit goes on, and the fork
             return
+
+
+def times(count):
+    """How often it was, of what is in ``outcomes``."""
+    return (count >> RARELY) + (count & (1 << RARELY) - 1)
 
 
 def slot(offset, destination):
@@ -132,13 +160,27 @@ def slot(offset, destination):
     return destination - 2 if destination - offset < 5 else offset + 1
 
 
+def _without_a_check(function):
+    """Have no signal handled where the function begins, before its ``try``; False if that is not to be had.
+
+    CPython looks for signals there, but not where a generator goes on in what it delegates to, which is said by the
+    instruction's argument.
+    """
+    code = function.__code__
+    begins = code.co_code[:2] == bytes((opmap["RESUME"], 0))
+    if begins:
+        function.__code__ = code.replace(co_code=bytes((opmap["RESUME"], 2)) + code.co_code[2:])
+    return begins
+
+
 def _callbacks(state, tool):
-    """(of a call, of a line, of a branch)"""
+    """(of a call, of a line, of a branch, of an instruction)"""
     monitoring = sys.monitoring
     events, branches = monitoring.events.LINE | monitoring.events.BRANCH, monitoring.events.BRANCH
-    chosen, left = {}, [MOST_CODES, MOST_TYPED_IN, MOST_BYTES]
+    chosen, left = {}, [MOST_CODES, MOST_TYPED_IN, MOST_BYTES, MOST_WAYS]
     budget, marks = [MOST_AT_ONCE_NS, process_time_ns()], {}
     begun = budget[1]
+    of_rare = [MOST_RARE_AT_ONCE_NS, begun]
 
     def chooses(file, chosen=chosen, roots=state.roots, loops=LOOPS, typed_in=TYPED_IN, left=left, str=str, type=type):
         if type(file) is not str:
@@ -161,6 +203,8 @@ def _callbacks(state, tool):
         before=state.before,
         outcomes=state.outcomes,
         lines=state.lines,
+        find_catching=find_catching,
+        state=state,
         get_tool=monitoring.get_tool,
         set_events=monitoring.set_events,
         set_local_events=monitoring.set_local_events,
@@ -180,6 +224,8 @@ def _callbacks(state, tool):
         before.setdefault(key, bytecode)
         outcomes.setdefault(key, [0] * (len(bytecode) + 2))
         lines.setdefault(key, set())
+        if code.co_exceptiontable:
+            find_catching(state, key, code)
         set_local_events(tool, code, events)
         watched[key] = True
         left[0] -= 1
@@ -189,10 +235,19 @@ def _callbacks(state, tool):
     def judge(
         code,
         offset,
+        entry,
         count,
         budget=budget,
         marks=marks,
         begun=begun,
+        left=left,
+        of_a_way=OF_A_WAY,
+        outcomes=state.outcomes,
+        newest=state.newest,
+        rings=state.rings,
+        catching=state.catching,
+        catch=catch,
+        state=state,
         told=state.hot,
         unlined=state.unlined,
         nested=state.nested,
@@ -203,18 +258,43 @@ def _callbacks(state, tool):
         set_local_events=monitoring.set_local_events,
         getframe=sys._getframe,
         now=process_time_ns,
-        every=JUDGED_EVERY * EVENT_NS,
+        every=JUDGED_EVERY,
+        event_ns=JUDGED_EVERY * EVENT_NS,
+        caught_ns=JUDGED_EVERY * CAUGHT_NS,
+        of_rare=of_rare,
+        rare_ns=RARE_NS,
+        rare_share=RARE_SHARE,
+        rare_most=MOST_RARE_AT_ONCE_NS,
         share=SHARE,
         most=MOST_AT_ONCE_NS,
         deepest=DEEPEST,
+        rarely=RARELY,
+        once=1 << RARELY,
         id=id,
         len=len,
         min=min,
         max=max,
+        type=type,
+        list=list,
     ):
-        """True if the branch is to be disabled: the budget is used up, and it takes more than its part of it."""
+        """True if the branch is to be disabled: the budget is used up, and it takes more than its part of it.
+
+        What comes rarely is judged each time: of its count, the part that says when is not gone on with.
+        """
         key = id(code)
-        if count == 1:
+        way = key, entry[1]
+        kept, cost = newest.get(way), event_ns
+        if key in catching and offset in catching[key]:
+            catch(state, entry)
+            outcomes[key][entry[1]] = count - 1 + once
+            if (count >> rarely) + 1 & every - 1:
+                return False
+            cost = caught_ns
+        elif count == 1:
+            if left[3] > 0:
+                left[3] -= 1
+                newest[way] = [entry]
+                outcomes[key][entry[1]] = once
             # That which ends a recursion comes out so first where it is deepest.
             frame = None if key in nested else getframe(2).f_back
             while frame is not None and deepest:
@@ -223,12 +303,36 @@ def _callbacks(state, tool):
                     break
                 frame, deepest = frame.f_back, deepest - 1
             return False
+        elif type(kept) is list:
+            of_rare[0] -= rare_ns
+            if of_rare[0] < 0:
+                at = now()
+                of_rare[:] = min(rare_most, (at - of_rare[1]) * rare_share), at
+            number = count >> rarely
+            oldest = kept[number % of_a_way] if len(kept) == of_a_way else None
+            in_ring = oldest is not None and number > every and oldest[2] > rings[len(entry) > 3][0][2]
+            if in_ring or of_rare[0] < rare_ns:
+                newest[way] = entry[2]
+                outcomes[key][entry[1]] = number + (count & once - 1)
+                return False
+            if oldest is None:
+                kept.append(entry)
+            else:
+                kept[number % of_a_way] = entry
+            outcomes[key][entry[1]] = count - 1 + once
+            return False
+        elif kept is not None:
+            if kept < rings[len(entry) > 3][0][2]:
+                newest[way] = [entry]
+                outcomes[key][entry[1]] = count - 1 + once
+            else:
+                newest[way] = entry[2]
         at = now()
         since = at - marks.get((key, offset), begun)
         marks[key, offset] = at
-        rest = min(most, budget[0] + (at - budget[1]) * share) - every
+        rest = min(most, budget[0] + (at - budget[1]) * share) - cost
         budget[:] = max(0, rest), at
-        if rest >= 0 or since * share >= every * len(marks):
+        if rest >= 0 or since * share >= cost * len(marks):
             return False
         told[key, offset] = True
         # The interpreter looks for new lines where one begins, also after it has told of all of them: 5 % of a loop.
@@ -242,9 +346,26 @@ def _callbacks(state, tool):
             watch(code)
         return disable
 
-    def line(code, number, lines=state.lines, id=id, disable=monitoring.DISABLE):
-        lines[id(code)].add(number)
-        return disable
+    def line(
+        code,
+        number,
+        lines=state.lines,
+        catching_all=state.catching_all,
+        outcomes=state.outcomes,
+        judge=judge,
+        get_ident=get_ident,
+        now=time_ns,
+        id=id,
+        disable=monitoring.DISABLE,
+    ):
+        key = id(code)
+        lines[key].add(number)
+        if key not in catching_all or number not in catching_all[key]:
+            return disable
+        offset = catching_all[key][number]
+        count = outcomes[key][offset + 1] + 1
+        outcomes[key][offset + 1] = count
+        return disable if judge(code, offset, (code, offset + 1, now(), get_ident()), count) else None
 
     def branch(
         code,
@@ -260,12 +381,41 @@ def _callbacks(state, tool):
         now=time_ns,
         rest=JUDGED_EVERY - 1,
         disable=monitoring.DISABLE,
+        arrived=state.arrived,
+        anything=BaseException,
+        tool=tool,
+        get_local_events=monitoring.get_local_events,
+        set_local_events=monitoring.set_local_events,
+        instruction=monitoring.events.INSTRUCTION,
     ):
-        slot = destination - 2 if destination - offset < 5 else offset + 1
-        counts = outcomes[id(code)]
-        count = counts[slot] + 1
-        counts[slot] = count
-        (of_main if get_ident() == main else of_others)((code, slot, now()))
-        return disable if count & rest == 1 and judge(code, offset, count) else None
+        try:
+            slot = destination - 2 if destination - offset < 5 else offset + 1
+            counts = outcomes[id(code)]
+            count = counts[slot] + 1
+            counts[slot] = count
+            if get_ident() == main:
+                entry = code, slot, now()
+                of_main(entry)
+            else:
+                entry = code, slot, now(), get_ident()
+                of_others(entry)
+            return disable if count & rest == 1 and judge(code, offset, entry, count) else None
+        except anything as error:
+            arrived[get_ident()] = error
+            set_local_events(tool, code, get_local_events(tool, code) | instruction)
 
-    return decide, line, branch
+    def hand_on(
+        code,
+        _offset,
+        arrived=state.arrived,
+        get_ident=get_ident,
+        tool=tool,
+        get_local_events=monitoring.get_local_events,
+        set_local_events=monitoring.set_local_events,
+        others=~monitoring.events.INSTRUCTION,
+    ):
+        if get_ident() in arrived:
+            set_local_events(tool, code, get_local_events(tool, code) & others)
+            raise arrived.pop(get_ident())
+
+    return decide, line, branch, hand_on

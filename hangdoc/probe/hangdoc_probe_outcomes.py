@@ -9,11 +9,12 @@ from base64 import b64encode
 from collections import deque
 from opcode import opmap
 
-from hangdoc_probe_branches import slot
+from hangdoc_probe_branches import slot, times
 
 # Of an answer; judgement.
 MOST_BYTES = 1 << 16  # of bytecode with counters from before
-MOST_OF_A_THREAD = 1000  # outcomes, the newest
+NEWEST = 350  # outcomes of the main thread
+OLDER, OF_A_WAY = 350, 4  # and so many before: rare ones rather than more than so many of one way
 LAST = 16  # outcomes of a branch that are told in order
 LONGEST_NAME = 300
 
@@ -39,11 +40,13 @@ def told(state):
     ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was
     its first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line,
     column, last line, end column, the values without a jump and with one, how often each, the last ones, whether it
-    was told of all]. ``threads``: [thread, [test, value, time in ns, …]], the newest last; ``main``: the main one,
-    which alone is told. ``interleaved``: codes of which several calls may be under way at once in a thread, so that
-    the order of their tests is not that of one call: generators, coroutines, and what has called itself.
+    was told of all, since when ``threads`` has all of the main thread's]. ``threads``: [thread, [test, value, time in
+    ns, …]], the newest last; ``main``: the main one, which alone is told. ``caught``: [test, time in ns, the type of
+    the exception, the code and the line that raised it], of the main thread; -1: outside of the program.
+    ``interleaved``: codes of which several calls may be under way at once in a thread, so that the order of their tests
+    is not that of one call: generators, coroutines, and what has called itself.
     """
-    codes, tests, ways, left, interleaved = [], [], {}, MOST_BYTES, []
+    codes, tests, ways, left, interleaved, numbers, catching = [], [], {}, MOST_BYTES, [], {}, set()
     for key in list(state.watched):
         code = state.codes[key]
         before = _as_compiled(code, state.before[key])
@@ -51,43 +54,134 @@ def told(state):
         if not new and (left := left - len(before)) < 0:
             before = b""
         packed = ["", ""] if new else [_text(before), _text(code.co_linetable)]
-        lines, known = _lines(code)
+        places = list(code.co_positions())
+        lines, known = _lines(code, places)
         seen = set(state.lines[key])
         if key in state.unlined:
             seen |= _counted_since(code, state.before[key])
-        for place, letters, offset, slots in _branches(code):
-            counts = [state.outcomes[key][each] for each in slots]
+        for place, letters, offset, slots in (
+            *_branches(code, places),
+            *_catching_all(places, state.catching_all.get(key, {})),
+        ):
+            counts = [times(state.outcomes[key][each]) if each is not None else 0 for each in slots]
             if any(counts):
+                if offset in state.catching.get(key, ()):
+                    catching.add(len(tests))
+                whole = (key, offset) not in state.hot and not (slots[1] is None and key in state.unlined)
                 seen.add(place[0])
                 ways.update({(key, each): (len(tests), letters[way]) for way, each in enumerate(slots)})
-                tests.append([len(codes), *place, letters, *counts, "", (key, offset) not in state.hot])
+                tests.append([len(codes), *place, letters, *counts, "", whole, 0])
         name = code.co_name[:LONGEST_NAME]
         if code.co_flags & SUSPENDED or key in state.nested:
             interleaved.append(len(codes))
         ran = sorted(known.intersection(seen))
+        numbers[key] = len(codes)
         codes.append([code.co_filename, name, code.co_firstlineno, lines, ran, new, *packed])
-    rings = [[(*ways[key], ns) for key, ns in _copied(ring) if key in ways] for ring in state.rings]
+    events, caught, horizons = _events(state, ways, catching)
+    since, since_anywhere = _known_since(state, ways, catching, horizons)
     last = [deque(maxlen=LAST) for _ in tests]
-    for number, value, _ in sorted((each for ring in rings for each in ring), key=lambda each: each[2]):
-        last[number].append(value)
-    for test, values in zip(tests, last, strict=True):
-        test[8] = "".join(values)
-    main = [part for each in rings[0][-MOST_OF_A_THREAD:] for part in each]
+    for ns, number, value, _ in events:
+        if ns >= since_anywhere[number]:
+            last[number].append(value)
+    main = _thinned([(number, value, ns) for ns, number, value, thread in events if thread == state.main], since)
+    for test, values, at in zip(tests, last, since, strict=True):
+        test[8], test[10] = "".join(values), at
     return {
         "codes": codes,
         "tests": tests,
-        "threads": [[state.main, main]],
+        "threads": [[state.main, [part for each in main for part in each]]],
         "main": state.main,
+        "caught": [
+            [*each, *((numbers[id(raised[0])], _line(*raised)) if raised and id(raised[0]) in numbers else (-1, -1))]
+            for *each, raised in caught
+        ],
         "interleaved": interleaved,
         "why": state.why,
     }
 
 
+def _events(state, ways, catching):
+    """([(ns, test, value, thread), …] in order, [(test, ns, type, what raised it), …] of the main thread, since when
+    all outcomes are there of the main thread and of the others)."""
+    rings = [_copied(ring) for ring in state.rings]
+    horizons = [copy[0][2] if len(copy) == ring.maxlen else 0 for copy, ring in zip(rings, state.rings, strict=True)]
+    rare = [entry for kept in list(state.newest.values()) if isinstance(kept, list) for entry in list(kept)]
+    rare = [entry for entry in rare if entry[2] < horizons[len(entry) > 3]]
+    found, caught = [], []
+    for entries in (*rings, rare):
+        for entry in entries:
+            number, value = ways.get((id(entry[0]), entry[1]), (-1, ""))
+            if number >= 0 and number not in catching:  # those are told of by themselves
+                found.append((entry[2], number, value, entry[3] if len(entry) > 3 else state.main))
+    for way, entries in list(state.caught.items()):
+        for entry, kind, raised in _copied(entries) if way in ways else ():
+            number, value = ways[way]
+            thread = entry[3] if len(entry) > 3 else state.main
+            found.append((entry[2], number, value, thread))
+            if thread == state.main:
+                caught.append((number, entry[2], kind[:LONGEST_NAME], raised))
+    return sorted(found), caught, horizons
+
+
+def _known_since(state, ways, catching, horizons):
+    """For each test since when all of its outcomes are there, of the main thread and of all threads; 0: since the start
+    of the program. ``horizons``: since when all are there of the tests that come often."""
+    since = [[0] * (max((number for number, _ in ways.values()), default=-1) + 1) for _ in (0, 1)]
+    often = horizons[0], max(horizons)
+    for way, (number, _) in ways.items():
+        count = times(state.outcomes[way[0]][way[1]]) if way[1] is not None else 0
+        if number in catching:
+            kept = [entry for entry, _, _ in _copied(state.caught.get(way, ()))]
+        else:
+            kept = state.newest.get(way)
+            kept = list(kept) if isinstance(kept, list) else []
+        if len(kept) < count:
+            oldest = min((entry[2] for entry in kept), default=often[1])
+            for of_these, horizon in zip(since, often, strict=True):
+                at = oldest if number in catching else min(horizon, oldest)
+                of_these[number] = max(of_these[number], at)
+    return since
+
+
+def _quota(sizes, room):
+    """How many of each there may be at most, so that there is room for them together."""
+    left, quota = room, room
+    for number, size in enumerate(sorted(sizes)):
+        quota = left // (len(sizes) - number)
+        if size > quota:
+            return quota
+        left -= size
+    return quota
+
+
+def _thinned(events, since):
+    """The newest, and of the older ones rare outcomes before frequent ones; ``since`` is as that leaves it."""
+    older, newest = events[:-NEWEST], events[-NEWEST:]
+    left = {}
+    for *way, _ in older:
+        left[tuple(way)] = left.get(tuple(way), 0) + 1
+    quota = max(OF_A_WAY, _quota(list(left.values()), OLDER))
+    few = []
+    for number, value, ns in older:
+        left[number, value] -= 1
+        if left[number, value] < quota:
+            few.append((number, value, ns))
+        else:
+            since[number] = max(since[number], ns + 1)
+    for number, _, ns in few[:-OLDER]:
+        since[number] = max(since[number], ns + 1)
+    return few[-OLDER:] + newest
+
+
+def _line(code, offset):
+    """Of an instruction."""
+    return next((line for start, end, line in code.co_lines() if start <= offset < end and line), -1)
+
+
 def _copied(ring):
-    """[((id of the code, slot), ns), …]"""
     for _ in range(5):
         try:
-            return [((id(code), place), ns) for code, place, ns in list(ring)]
+            return list(ring)
         except RuntimeError:  # a thread of the job added to it meanwhile
             continue
     return []
@@ -135,22 +229,28 @@ def _counting(code):
     return [at for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2] and plain[at] not in JUMPS]
 
 
-def _lines(code):
+def _lines(code, places):
     """(the lines that the interpreter's counters could tell of, those with counters of jumps as well).
 
     Of others (`return 0`, `continue`) the recorder knows more than whoever reads which lines have run has learned to
     weigh: that both ranks of a pair have run one says nothing of the last round.
     """
     plain = code.co_code + b"\1\1"
-    places = [place[0] for place in code.co_positions()]
-    counted = {places[at // 2] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
-    steady = {places[at // 2] for at in _counting(code)}
+    counted = {places[at // 2][0] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
+    steady = {places[at // 2][0] for at in _counting(code)}
     return sorted(steady - {None}), counted - {None}
 
 
-def _branches(code):
+def _catching_all(places, offsets):
+    """`except:`, as a test that is always true."""
+    for offset in offsets.values():
+        line, last, column, end = (-1 if part is None else part for part in places[offset // 2 + 1])
+        yield [line, column, last, end], "TF", offset, (offset + 1, None)
+
+
+def _branches(code, places):
     """([line, column, last line, end column], values, offset, slots) of each branch: without a jump, and with one."""
-    plain, places = code.co_code, list(code.co_positions())
+    plain = code.co_code
     argument = 0
     for at in range(0, len(plain), 2):
         operation = plain[at]

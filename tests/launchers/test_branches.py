@@ -15,7 +15,7 @@ from pythons import CACHE, TORCH, found
 PROGRAM = Path(__file__).parent / "programs" / "branches.py"
 PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 SECONDS = 240.0
-EVENT_NS, MOST_AT_ONCE_NS = 350, 15_000_000
+EVENT_NS, MOST_AT_ONCE_NS = 350, 12_000_000
 """As of the recorder, which this Python may lack."""
 SAME = {
     "cells": [[True, True, False, True], 2, True],
@@ -130,10 +130,57 @@ def test_code_that_runs_already_is_recorded_from_there_on(python: str) -> None:
     assert any(letters == "TF" and counts[1] == 1 for (_, letters), counts in counted(answer, "numbers").items())
 
 
-@pytest.mark.parametrize("check", ["signals", "interrupts", "thrown"])
+def caught(answer: dict[str, Any]) -> list[tuple[str, str, int, str, str]]:
+    """(function, value, line in it, exception, function that raised it, '' outside of the program), in order."""
+    recorded = answer["recorded"]
+    codes, tests, (((_, events)),) = recorded["codes"], recorded["tests"], recorded["threads"]
+    values = {(number, at): value for number, value, at in zip(events[::3], events[1::3], events[2::3], strict=True)}
+    return [
+        (
+            *(codes[tests[number][0]][1], values[number, at], tests[number][1] - codes[tests[number][0]][2]),
+            *(exception, codes[by][1] if by >= 0 else ""),
+        )
+        for number, at, exception, by, _ in sorted(recorded["caught"], key=lambda each: each[1])
+    ]
+
+
+def test_what_was_caught_is_told_with_its_type_and_what_raised_it(python: str) -> None:
+    answer = same(python, "caught")
+    assert caught(answer) == [
+        ("catch", "T", 3, "ValueError", "read"),
+        ("catch", "F", 3, "KeyError", "read"),
+        ("catch", "T", 5, "KeyError", "read"),
+        ("catch", "T", 3, "JSONDecodeError", "read"),
+        ("catch", "T", 3, "ValueError", "read"),
+        ("caught", "T", 15, "KeyError", "read"),
+    ]
+    assert answer["events"] == [CALL_EVENTS]  # none of exceptions
+
+
+def test_a_handler_that_is_come_to_too_often_is_disabled_and_no_other_one(python: str) -> None:
+    recorded = same(python, "caught_often")["recorded"]
+    handlers = {recorded["codes"][test[0]][1]: test for test in recorded["tests"]}
+    assert handlers["rarely"][6:10] == [1, 0, "T", True]
+    assert handlers["often"][9] is False
+    assert 64 <= handlers["often"][6] <= 2 * MOST_AT_ONCE_NS // EVENT_NS
+    assert ("rarely", "T", 3, "ValueError", "read") in caught({"recorded": recorded})
+
+
+def test_what_comes_rarely_is_kept_beyond_the_ring(python: str) -> None:
+    recorded = same(python, "rare_among_many")["recorded"]
+    place = next(number for number, test in enumerate(recorded["tests"]) if sorted(test[6:8]) == [1, 799])
+    (_, events), *_ = recorded["threads"]
+    known = [value for number, value in zip(events[::3], events[1::3], strict=False) if number == place]
+    assert known[0] == "T"
+    assert 16 <= len(known) < 300
+    assert set(known[1:]) == {"F"}
+    assert recorded["tests"][place][10] > events[2]  # of those in between not all are there
+
+
+@pytest.mark.parametrize("check", ["signals", "interrupts", "thrown", "caught_among_signals"])
 def test_no_exception_from_outside_is_lost(python: str, check: str) -> None:
     answer = same(python, check)
-    assert answer["same"] in (True, [True, True])
+    assert answer["same"] in (True, [True, True], [True, True, 0])
 
 
 @pytest.mark.parametrize("check", ["own_exceptions", "typed_in", "deep", "asynchronous", "restarted"])

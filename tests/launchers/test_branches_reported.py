@@ -61,3 +61,22 @@ def test_two_groups_in_another_order_once_on_one_rank(python: Path, watch: Watch
     assert branch["moment"] == {"ranks": [2], "value": "True", "before": 4, "alone": True}, done.explain()
     assert "was True the 5th time on rank 2 alone" in " ".join(done.stderr.split())
     assert done.survivors == ()
+
+
+@pytest.mark.parametrize("python", ["3.12", "3.13"], indirect=True)
+def test_an_exception_that_one_rank_caught(python: Path, watch: Watch) -> None:
+    program = ROOT / "scenarios" / "bad_sample.py"
+    done = watch(
+        [str(python), *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"), str(program)],
+        "--record",
+        RECORD,
+    )
+    assert done.document is not None, done.explain()
+    assert (done.status, done.document["culprits"], done.document["confidence"]) == (124, [1], "certain"), (
+        done.explain()
+    )
+    assert done.document["divergence"]["branch"]["condition"] == "except ValueError:", done.explain()
+    assert "the ValueError of bad_sample.py:28 decode() led rank 1 past the collectives" in done.document["why"]
+    said = [each["text"] for each in done.document["evidence"]]
+    assert any(each.startswith("rank 1 alone caught a ValueError at bad_sample.py:35, raised at") for each in said)
+    assert done.survivors == ()

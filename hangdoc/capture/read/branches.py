@@ -15,7 +15,17 @@ from typing import Any
 
 from hangdoc.capture.read.counters import KNOWN, Counted, NotCodeError, read_counters
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.branches import LAST, MOST_BRANCHES, MOST_TAKEN, VALUES, WORDS, BranchCounts, Taken
+from hangdoc.model.branches import (
+    LAST,
+    MOST_BRANCHES,
+    MOST_CAUGHT,
+    MOST_TAKEN,
+    VALUES,
+    WORDS,
+    BranchCounts,
+    Caught,
+    Taken,
+)
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.ran import RanCode
 
@@ -36,11 +46,12 @@ class Recorded:
     code: tuple[RanCode, ...] = ()
     branches: tuple[BranchCounts, ...] = ()
     taken: tuple[Taken, ...] = ()
+    caught: tuple[Caught, ...] = ()
     why: str = ""
 
     def without_tests(self) -> Recorded:
         """What may be told where nothing of the source is wanted: which lines have run, as of any process."""
-        return replace(self, branches=(), taken=())
+        return replace(self, branches=(), taken=(), caught=())
 
 
 NOTHING_RECORDED = Recorded()
@@ -52,15 +63,22 @@ def recorded(answer: Any, python: str) -> Recorded:
         return NOTHING_RECORDED
     minor = int(second) if (second := python.split(".")[1:2] and python.split(".")[1]) and second.isdigit() else 0
     codes = [_code(row, minor) for row in _rows(answer.get("codes"), 8, _MOST_CODES)]
-    tests = [_branch(row, codes) for row in _rows(answer.get("tests"), 10, _MOST_TESTS)]
-    events = [each for each in _events(answer, len(tests)) if tests[each.branch] is not None][-MOST_TAKEN:]
-    kept = _kept(tests, [each.branch for each in events])
+    tests = [_branch(row, codes) for row in _rows(answer.get("tests"), 11, _MOST_TESTS)]
+    every = [each for each in _events(answer, len(tests)) if tests[each.branch] is not None]
+    events, lost = every[-MOST_TAKEN:], {each.branch: each.at_ns + 1 for each in every[:-MOST_TAKEN]}
+    caught = [each for each in _caught(answer, codes, len(tests)) if tests[each.branch] is not None][-MOST_CAUGHT:]
+    kept = _kept(tests, [*(each.branch for each in events), *(each.branch for each in caught)])
     places = {number: place for place, number in enumerate(kept)}
     why = answer.get("why")
     return Recorded(
         tuple(code for code, _ in filter(None, codes) if not is_library_file(code.file)),
-        tuple(branch for number in kept if (branch := tests[number]) is not None),
-        tuple(Taken(places[e.branch], e.value, e.at_ns) for e in events if e.branch in places),
+        tuple(
+            replace(branch, since_ns=max(branch.since_ns, lost.get(number, 0)))
+            for number in kept
+            if (branch := tests[number]) is not None
+        ),
+        tuple(replace(each, branch=places[each.branch]) for each in events if each.branch in places),
+        tuple(replace(each, branch=places[each.branch]) for each in caught if each.branch in places),
         clean(why, _LONGEST_NAME) if isinstance(why, str) else "",
     )
 
@@ -103,7 +121,7 @@ def _counted(bytecode: Any, table: Any, first: int, minor: int) -> Counted | Non
 
 
 def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> BranchCounts | None:
-    number, line, column, end_line, end_column, values, first, second, last, told = row
+    number, line, column, end_line, end_column, values, first, second, last, told, since = row
     code = codes[number] if type(number) is int and 0 <= number < len(codes) else None
     if code is None or not _is_line(line) or values not in VALUES or not isinstance(last, str):
         return None
@@ -119,6 +137,7 @@ def _branch(row: list[Any], codes: Sequence[tuple[RanCode, bool] | None]) -> Bra
         last="".join(each for each in last[-LAST:] if each in values),
         whole=code[1] and told is True,
         cut=told is not True,
+        since_ns=max(0, _number(since)),
     )
 
 
@@ -137,6 +156,17 @@ def _events(answer: dict[str, Any], count: int) -> list[Taken]:
             ):
                 found.append(Taken(number, value, at))
     return found
+
+
+def _caught(answer: dict[str, Any], codes: Sequence[tuple[RanCode, bool] | None], count: int) -> list[Caught]:
+    """What was caught in the main thread, by the number of the test."""
+    found = []
+    for number, at, exception, raised_by, line in _rows(answer.get("caught"), 5, _MOST_EVENTS):
+        if type(number) is int and 0 <= number < count and type(at) is int and isinstance(exception, str):
+            code = codes[raised_by] if type(raised_by) is int and 0 <= raised_by < len(codes) else None
+            where = (code[0].file, line, code[0].function) if code is not None and _is_line(line) else ("", 0, "")
+            found.append(Caught(number, at, clean(exception, _LONGEST_NAME), *where))
+    return sorted(found, key=lambda each: each.at_ns)
 
 
 def _number(value: Any) -> int:

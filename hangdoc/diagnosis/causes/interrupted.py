@@ -29,6 +29,7 @@ from hangdoc.diagnosis.condition.elsewhere.raised import (
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.told import came_to_handler
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.caught import caught_alone
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, same_function, user_stack
@@ -37,9 +38,10 @@ from hangdoc.diagnosis.source.handlers import only_looks_up
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.state.endings import own_words
+from hangdoc.model.branches import Caught as Recorded
 from hangdoc.model.journal import Journal
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, joined, sentence
-from hangdoc.model.process import Raised, Stack
+from hangdoc.model.process import Frame, Raised, Stack
 
 _AGREE = "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
 
@@ -209,7 +211,10 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         "HD103",
         finding.verdict,
         joined(
-            [["the ranks diverge at ", decided, ": "], [_handled(case, thrown), " led ", Ranks(thrown), " ", led]],
+            [
+                ["the ranks diverge at ", decided, ": "],
+                [_handled(case, thrown, point), " led ", Ranks(thrown), " ", led],
+            ],
             f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
             ["the program raises under ", Joined(before, " and ")] if before else "",
@@ -217,6 +222,8 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         _AGREE + ("calls again" if repeats else "skips"),
         "the exception itself was not seen"
         if before
+        else ""
+        if _recorded(case, point, thrown)
         else _doubt(case, blame, gap, point, thrown, only) or _only_written(case, blame, gap, point),
         decided_at=before[0] if before else None if only is None and _is_shown(blame, point, raised) else decided,
     )
@@ -285,11 +292,24 @@ def _says(case: Case, ranks: tuple[int, ...]) -> str:
     return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at)) if journal else ""
 
 
-def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
-    """'the ValueError of train.py:12 load()', where a rank is still in its except or finally suite."""
+def _recorded(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> dict[int, Recorded]:
+    """Rank → what it caught where the sides were seen to part, and no other rank."""
+    processes = {rank: each.process for rank, each in case.ranks.items()}
+    return caught_alone(case.sources, processes, point.file, point.guard, ranks) if point.recorded else {}
+
+
+def _handled(case: Case, ranks: tuple[int, ...], point: BranchPoint) -> Message:
+    """'the ValueError of train.py:12 load()', where a rank is still in its except or finally suite, or recorded it."""
     journal = _handling(case, ranks)
     if journal is None:
-        return "an exception"
+        known = [*_recorded(case, point, ranks).values()]
+        if not known or any(
+            (each.exception, each.file, each.line) != (known[0].exception, known[0].file, known[0].line)
+            for each in known
+        ):
+            return "an exception"
+        by = known[0]
+        return [f"the {by.exception}", [" of ", place(Frame(by.file, by.line, by.function))] if by.file else ""]
     where = place(next(iter(user_stack(journal.handled_at)), None))
     return [f"the {journal.handled}", [" of ", where] if where else ""]
 

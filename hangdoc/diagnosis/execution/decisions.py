@@ -33,11 +33,13 @@ Key = tuple[str, int, str]
 
 
 class Decision(NamedTuple):
-    """``number``: which of the jumps completed it; ``value``: 'True', 'False', 'another round', 'ended'."""
+    """``number``: which of the jumps completed it; ``value``: 'True', 'False', 'another round', 'ended'. ``catches``:
+    of an `except` or `with`, to which an exception came."""
 
     key: Key
     value: str
     number: int
+    catches: bool = False
 
 
 def condition_key(file: str, line: int, condition: str) -> Key:
@@ -70,7 +72,7 @@ def decisions(sources: Sources, tests: Iterable[tuple[BranchCounts, str]]) -> li
         true = part.head.truth(known)
         half[key] = known if true is None else {}
         if true is not None:
-            found.append(Decision(key, TRUE if true else FALSE, number))
+            found.append(Decision(key, TRUE if true else FALSE, number, part.head.catches))
     return found
 
 
@@ -123,12 +125,14 @@ def _summed(test: ast.expr, counts: Mapping[int, tuple[int, int]]) -> tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A condition (``test``) or, of a loop, None. ``leaves``: what it tests one by one, each by a jump."""
+    """A condition (``test``) or, of a loop, None. ``leaves``: what it tests one by one, each by a jump. ``catches``: an
+    `except` or `with`, of what was raised."""
 
     line: int
     text: str
     test: ast.expr | None
     leaves: tuple[ast.expr, ...] = ()
+    catches: bool = False
 
     def truth(self, known: dict[int, bool | None]) -> bool | None:
         """How it came out, by those of its leaves that were asked; None while that is open."""
@@ -155,6 +159,8 @@ def part_of(sources: Sources, test: BranchCounts) -> Part | None:
 
 
 def _fits(node: ast.AST, place: Place, *, of_loop: bool) -> bool:
+    if isinstance(node, ast.ExceptHandler | ast.With | ast.AsyncWith):
+        return (node.lineno, node.col_offset) == place[1:3]
     if not of_loop:
         return isinstance(node, ast.expr) and is_of(node, place)
     if isinstance(node, ast.For):
@@ -175,9 +181,10 @@ def _heads(tree: ast.AST) -> dict[int, list[tuple[Part, ast.AST]]]:
             continue
         if isinstance(node, ast.BoolOp) and id(node) in within:
             continue  # a part of a condition
-        within.update(id(each) for each in walk(head.test))
+        within.update(id(each) for each in walk(head.test) if not head.catches)
         for at, leaf in enumerate(head.leaves):
-            found.setdefault(leaf.lineno, []).append((Part(head, at), leaf))
+            where = node if head.catches else leaf
+            found.setdefault(getattr(where, "lineno", 0), []).append((Part(head, at), where))
     return found
 
 
@@ -201,6 +208,20 @@ def _all_heads(tree: ast.AST) -> Iterator[tuple[Head, ast.AST]]:
                     yield _condition(test.lineno, test), node
         elif isinstance(node, ast.match_case) and node.guard is not None:
             yield _condition(node.guard.lineno, node.guard), node
+        elif isinstance(node, ast.ExceptHandler):
+            what = node.type or ast.Name("BaseException")
+            yield (
+                Head(
+                    node.lineno, f"except {text_of(node.type)}" if node.type else "except", what, (what,), catches=True
+                ),
+                node,
+            )
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                what = item.context_expr
+                # CPython 3.12 tells the place of the statement, 3.13 that of the item.
+                for at in (what, node):
+                    yield Head(node.lineno, f"with {text_of(what)}", what, (what,), catches=True), at
         elif isinstance(node, ast.BoolOp):
             operands.append(node)
     for node in operands:

@@ -10,16 +10,23 @@ first; rank 1 decided False, False, and is in all_reduce #13 → `if loss < best
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Column, align
 from hangdoc.diagnosis.execution.decisions import Key, condition_key
-from hangdoc.diagnosis.execution.tested import ROUND
+from hangdoc.diagnosis.execution.tested import FALSE, ROUND
 from hangdoc.diagnosis.execution.traces import Act, Trace, together, trace
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression, jumps_further_in, way_out_guards
+from hangdoc.diagnosis.source.guards import (
+    Guard,
+    guards,
+    guards_in_expression,
+    handlers_of,
+    jumps_further_in,
+    way_out_guards,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.marks import shown
 from hangdoc.model.process import Frame, Stack
@@ -52,6 +59,13 @@ class Pair:
             return False
         apart = mine.group[0] != theirs.group[0] and {*self.ranks} <= {*mine.group[1]} & {*theirs.group[1]}
         return not apart
+
+    def value(self, side: int, column: int) -> str:
+        """How a side decided there; '' where it did not. What is caught on the other side alone was not raised here."""
+        act, other = self.act(side, column), self.act(1 - side, column)
+        if act is None and other is not None and other.decided is not None and other.decided.catches:
+            return FALSE
+        return act.step.value if act is not None and act.decided is not None else ""
 
     def decided(self, begin: int = 0) -> Iterator[int]:
         """The columns of decisions, from ``begin`` on."""
@@ -129,7 +143,9 @@ class Executions:
                 pair = self.pair(first, other)
                 found = parting(self.sources, pair) if pair is not None else None
                 if pair is not None and found is not None:
-                    return found if self._agree(pair, found, first, culprits, others) else None
+                    if not self._agree(pair, found, first, culprits, others):
+                        return None
+                    return self._raised_under(pair, found, (first, other)) or found
         return None
 
     def once(self, stacks: tuple[Stack, Stack], culprits: Sequence[int], others: Sequence[int]) -> Seen | None:
@@ -249,18 +265,39 @@ class Executions:
     def _agree(self, pair: Pair, found: Parting, first: int, culprits: Sequence[int], others: Sequence[int]) -> bool:
         """True if no other culprit decided there as the others did, and none of the others as the first culprit."""
         own = pair.columns[found.column][0]
-        sides = [pair.act(side, found.column) for side in (0, 1)]
-        values = [act.step.value if act is not None else "" for act in sides]
+        values = [pair.value(side, found.column) for side in (0, 1)]
         for side, ranks in enumerate((sorted(set(culprits) - {first}), sorted(others))):
             for rank in ranks[:_MOST_TRIED]:
                 beside = self.pair(first, rank)
                 if beside is None or own is None or pair.start != beside.start:
                     continue
                 column = next((n for n, each in enumerate(beside.columns) if each[0] == own), None)
-                act = beside.act(1, column) if column is not None else None
-                if act is not None and act.step.value != values[side]:
+                value = beside.value(1, column) if column is not None else ""
+                if value and value != values[side]:
                     return False
         return True
+
+    def _raised_under(self, pair: Pair, found: Parting, ranks: tuple[int, int]) -> Parting | None:
+        """The decision that led to the line that raised what one side alone caught there; None where none is seen."""
+        side = next((n for n in (0, 1) if (act := pair.act(n, found.column)) is not None), 0)
+        act, process = pair.act(side, found.column), self._ranks[ranks[side]].process
+        if act is None or act.decided is None or not act.decided.catches or process is None:
+            return None
+        raised = next((each for each in process.caught if each.at_ns == act.at_ns), None)
+        tree = self.sources.function(raised.file, raised.line) if raised is not None else None
+        if raised is None or tree is None:
+            return None
+        frame = Frame(raised.file, raised.line, raised.function)
+        for guard in reversed(guards(tree, raised.line)):
+            key = condition_key(raised.file, guard.line, guard.condition)
+            for column in range(found.column - 1, -1, -1):
+                led = pair.act(side, column)
+                if led is None or led.decided is None or led.decided.key != key:
+                    continue
+                if (led.step.value, not pair.is_alike(column)) == (str(guard.taken), True):
+                    return replace(found, guard=guard, frame=frame, side=side, column=column)
+                break
+        return None
 
     def _trace(self, rank: int) -> Trace | None:
         if rank not in self._traces:
@@ -291,9 +328,11 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
         act = pair.act(side, call)
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
         parted = [(n, at) for n in range(call - 1, since, -1) if (at := _otherwise(pair, side, n, depends)) is not None]
-        first = next((each for each in parted if not _is_a_part(pair, each[0])), None)
-        if first is None:
+        parted = [each for each in parted if not _is_a_part(pair, each[0])]
+        if not parted:
             continue
+        # What led to an exception, if that is seen, comes before the handler.
+        first = next((each for each in parted if not _is_caught(pair, each[0])), parted[-1])
         # What came out otherwise within a loop has ended it.
         inner = [each for each in parted if each[0] < first[0] and _is_within(each[1], first[1])]
         column, asked = (inner or [first])[-1]
@@ -303,11 +342,19 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
 
 def _otherwise(pair: Pair, side: int, column: int, depends: Mapping[Key, _Asked]) -> _Asked | None:
     """What the side decided there so that it comes to its call, and the other one otherwise; None where it did not."""
-    mine, theirs = pair.act(side, column), pair.act(1 - side, column)
-    if mine is None or theirs is None or mine.decided is None or mine.step.value == theirs.step.value:
+    mine, theirs = pair.value(side, column), pair.value(1 - side, column)
+    act = pair.act(side, column) or pair.act(1 - side, column)
+    if not mine or not theirs or mine == theirs or act is None or act.decided is None:
         return None
-    asked = depends.get(mine.decided.key)
-    return asked if asked is not None and mine.step.value in (str(asked.guard.taken), ROUND) else None
+    asked = depends.get(act.decided.key)
+    if asked is None:
+        return None
+    return asked if mine in (FALSE if asked.guard.is_tried else str(asked.guard.taken), ROUND) else None
+
+
+def _is_caught(pair: Pair, column: int) -> bool:
+    acts = (pair.act(0, column), pair.act(1, column))
+    return any(act is not None and act.decided is not None and act.decided.catches for act in acts)
 
 
 def _is_within(asked: _Asked, loop: _Asked) -> bool:
@@ -318,9 +365,9 @@ def _is_within(asked: _Asked, loop: _Asked) -> bool:
 
 def _is_a_part(pair: Pair, column: int) -> bool:
     """True if the two decide that in the same two ways again and again: each has its part to play."""
-    steps = [act.step for act in (pair.act(0, column), pair.act(1, column)) if act is not None]
-    acts = ((pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns)))
-    return sum(a is not None and b is not None and [a.step, b.step] == steps for a, b in acts) > 1
+    acts = [(pair.act(0, n), pair.act(1, n)) for n in range(len(pair.columns))]
+    steps = [(a and a.step, b and b.step) for a, b in acts]
+    return steps.count(steps[column]) > 1
 
 
 def _alone(pair: Pair) -> list[tuple[int, int, int]]:
@@ -387,4 +434,6 @@ def _depends(sources: Sources, stack: Stack) -> Iterator[tuple[Key, _Asked]]:
             inner = loops[-1].span if loops else None
             out = [guard for loop in loops for guard in way_out_guards(tree, loop.line)]
             found = [*out, *jumps_further_in(tree, frame.line, inner), *found]
-        yield from ((condition_key(frame.file, g.line, g.condition), _Asked(g, frame, level)) for g in found)
+        for guard in found:
+            heads = handlers_of(tree, guard) if guard.is_tried else [guard.place]
+            yield from ((condition_key(frame.file, *head), _Asked(guard, frame, level)) for head in heads)

@@ -343,6 +343,17 @@ def jumps_further_in(tree: ast.AST, line: int, within: tuple[int, int] | None) -
     ]
 
 
+def handlers_of(tree: ast.AST, guard: Guard) -> list[tuple[int, str]]:
+    """(line, text) of what catches an exception of a body that is tried: its handlers, or the `with` itself."""
+    handlers = (
+        handler
+        for node in walk(tree)
+        if getattr(node, "lineno", 0) == guard.line
+        for handler in getattr(node, "handlers", ())
+    )
+    return [_skipped_handler(0, handler).place for handler in handlers] or [guard.place]
+
+
 def _skipped_handler(depth: int, *handlers: ast.ExceptHandler) -> Guard:
     types = ", ".join(text_of(each.type) for each in handlers if each.type)
     return _guard("try", handlers[0], f"except {types}:" if types else "except:", False, None, depth)

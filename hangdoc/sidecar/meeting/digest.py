@@ -28,7 +28,7 @@ from hangdoc.sidecar.meeting.pieces import (
     Pieces,
     identity,
 )
-from hangdoc.sidecar.meeting.recorded_tests import Folded, without_tests
+from hangdoc.sidecar.meeting.recorded_tests import Folded, Ring, without_tests
 
 LARGEST_DIGEST = 48 << 10
 """Bytes, compressed; a larger one is sent without what says least."""
@@ -58,10 +58,11 @@ class Digested:
     def pieces(self, wanted: Iterable[str]) -> bytes:
         """Those that the lead asks for, each once, as far as they are known."""
         found = [self.known[name] for name in dict.fromkeys(wanted) if name in self.known]
+        rings = [piece for piece in found if isinstance(piece, Ring)]
         stacks: list[Any] = [piece for piece in found if isinstance(piece, tuple) and _is_stack(piece)]
         members: list[Any] = [piece for piece in found if isinstance(piece, tuple) and not _is_stack(piece)]
         parts = [piece for piece in found if isinstance(piece, Part)]
-        return value_to_bytes(Pieces(tuple(stacks), tuple(members), tuple(parts)))
+        return value_to_bytes(Pieces(tuple(stacks), tuple(members), tuple(parts), tuple(rings)))
 
 
 def digested(job: JobSnapshot) -> Digested:
@@ -81,7 +82,7 @@ def _digested(job: JobSnapshot) -> Digested:
     folding, tests = _Folding(), Folded()
     launcher = folding.fold(job.launcher)
     shown = [rank for rank in job.ranks if not _is_only_expected(rank)]
-    ranks = [folding.rank(tests.rank(rank, index), index) for index, rank in enumerate(shown)]
+    ranks = [folding.rank(tests.rank(rank, index, folding.name), index) for index, rank in enumerate(shown)]
     expected = []
     for first, count in _alike(job.ranks):
         expected.append((len(ranks), first.rank, count))
@@ -215,7 +216,7 @@ class _Folding:
             called.append(tuple(map(names.index, used)))
             if part.last and since < self._since.get(rows[-1], since + 1):
                 self._since[rows[-1]] = since
-                self.known[self._name(part)] = part  # with the times of the rank that waits longest
+                self.known[self.name(part)] = part  # with the times of the rank that waits longest
         return History(index, tuple(rows), tuple(names), tuple(called), since)
 
     def _part(
@@ -234,7 +235,7 @@ class _Folding:
         messages: list[PointToPoint] = []
         after = []
         for entry in entries:
-            name = self._name(stack) if (stack := journal.stack(entry.stack)) else ""
+            name = self.name(stack) if (stack := journal.stack(entry.stack)) else ""
             common: dict[str, Any] = {
                 "group": groups.setdefault(entry.group, str(len(groups))),
                 "stack": stacks.setdefault(name, len(stacks)) if name else -1,
@@ -258,9 +259,10 @@ class _Folding:
         return (Frame(REFERENCE, self._row(stack, self.stacks), ""),) if stack else ()
 
     def _row(self, piece: Piece, rows: dict[str, int]) -> int:
-        return rows.setdefault(self._name(piece), len(rows))
+        return rows.setdefault(self.name(piece), len(rows))
 
-    def _name(self, piece: Piece) -> str:
+    def name(self, piece: Piece) -> str:
+        """The identity of a piece, which is kept."""
         known = self._names.get(id(piece))
         if known is None:
             known = self._names[id(piece)] = piece, identity(piece)

@@ -1,10 +1,10 @@
 """What a digest leaves out, in pieces that many hosts have in common, and how a piece is known without being sent.
 
-A piece is a stack, the members of a group, or a part of a rank's history. Its identity is a hash of what it says of the
-job's behaviour: not when, by which process or in which group something was done. So ranks that behave alike have the
-same pieces, and of 8,000 ranks only the few different pieces have to be sent. A history is cut wherever the number of a
-call divides by ``EVERY``. For example, of ranks with the calls 1 to 150 and 1 to 149 of a group the parts 1 to 64 are
-the same piece, and of a rank that issued another call 100 as well.
+A piece is a stack, the members of a group, a part of a rank's history, or what a rank tested in order. Its identity is
+a hash of what it says of the job's behaviour: not when, by which process or in which group something was done. So ranks
+that behave alike have the same pieces, and of 8,000 ranks only the few different pieces have to be sent. A history is
+cut wherever the number of a call divides by ``EVERY``. For example, of ranks with the calls 1 to 150 and 1 to 149 of a
+group the parts 1 to 64 are the same piece, and of a rank that issued another call 100 as well.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from hangdoc.model.branches import BranchCounts
 from hangdoc.model.journal import Call, PointToPoint
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
-from hangdoc.sidecar.meeting.recorded_tests import Recorded
+from hangdoc.sidecar.meeting.recorded_tests import Recorded, Ring
 
 EVERY = 64
 """Calls of a group between two cuts. Judgement: a hash of 32 letters for about 64 calls."""
@@ -54,7 +54,7 @@ class Part:
     """It is the end of the history."""
 
 
-Piece = Stack | Members | Part
+Piece = Stack | Members | Part | Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class Pieces:
     stacks: tuple[Stack, ...] = ()
     members: tuple[Members, ...] = ()
     parts: tuple[Part, ...] = ()
+    rings: tuple[Ring, ...] = ()
 
 
 def in_order(part: Part) -> Iterator[Call | PointToPoint]:
@@ -124,6 +125,8 @@ def identity(piece: Piece) -> str:
     """
     if isinstance(piece, Part):
         said: object = [piece.last, *(_entry(entry, piece) for entry in in_order(piece))]
+    elif isinstance(piece, Ring):
+        said = astuple(piece)
     elif piece and isinstance(piece[0], Frame):
         said = [_frame(frame) for frame in piece if isinstance(frame, Frame)]
     else:

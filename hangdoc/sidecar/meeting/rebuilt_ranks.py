@@ -11,7 +11,7 @@ from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.sidecar.meeting.pieces import REFERENCE, SAME, Digest, History, Members, Part
-from hangdoc.sidecar.meeting.recorded_tests import with_tests
+from hangdoc.sidecar.meeting.recorded_tests import Ring, with_tests
 from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 
 _MOST_ENTRIES = 200_000
@@ -74,11 +74,12 @@ class RebuiltRanks:
         stacks: Mapping[str, Stack],
         members: Mapping[str, Members],
         parts: Mapping[str, Part],
+        rings: Mapping[str, Ring],
         oldest: Mapping[str, tuple[str, int]],
         room: Allowance,
     ) -> None:
         """``oldest``: part at the end of a history → (member, index of its rank) that waits longest there."""
-        self._stacks, self._members, self._parts = stacks, members, parts
+        self._stacks, self._members, self._parts, self._rings = stacks, members, parts, rings
         self._numbers: dict[str, int] = {}
         """Identity of a stack → its index in all journals."""
         self._made: list[Journal] = []
@@ -108,7 +109,10 @@ class RebuiltRanks:
         job = moved(digest.job, guest.behind)
         histories = {history.rank: history for history in digest.histories}
         ranks = []
-        recorded = {each.rank: each for each in digest.recorded}
+        recorded = {
+            each.rank: self._rings[each.ring].put_into(each, digest.tests) if each.ring in self._rings else each
+            for each in digest.recorded
+        }
         expected = {index: range(first, first + count) for index, first, count in digest.expected}
         for index, rank in enumerate(job.ranks):
             unseen = rank.process is None and rank.exit is None and rank.journal is None

@@ -22,10 +22,13 @@ from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar.meeting.digest import Digested
 from hangdoc.sidecar.meeting.pieces import Digest, Members, Part, Piece, Pieces, identity
 from hangdoc.sidecar.meeting.rebuilt_ranks import Guest, RebuiltRanks, Speaker
+from hangdoc.sidecar.meeting.recorded_tests import Ring
 
 MOST_PIECES = 50_000
 """That the lead asks for. Judgement: parts of 64 calls each, 500 bytes a call in memory, would take 1.5 GB; jobs have
 some hundred."""
+MOST_RINGS = 64
+"""Of which: of one rank of each kind that is told apart by how its history ends. Some 5 KB each. Judgement."""
 _LAST_TIME = 1 << 63
 """Unix ns."""
 
@@ -43,6 +46,7 @@ class Unfolding:
         self._stacks: dict[str, Stack] = {}
         self._members: dict[str, Members] = {}
         self._parts: dict[str, Part] = {}
+        self._rings: dict[str, Ring] = {}
         self._oldest: dict[str, tuple[int, str, int]] = {}
         """Part at the end of a history → (since when it waits, member, index) of the rank that waits longest there."""
 
@@ -90,17 +94,27 @@ class Unfolding:
             for name in (*digest.stacks, *digest.members, *digest.parts):
                 if len(givers) < MOST_PIECES:
                     givers.setdefault(name, member)
+        givers |= self._of_representatives(without)
         found: dict[str, list[str]] = {}
         for name, member in givers.items():
-            if name not in self._stacks and name not in self._members and name not in self._parts:
+            if not any(name in known for known in (self._stacks, self._members, self._parts, self._rings)):
                 found.setdefault(member, []).append(name)
         return {member: tuple(names) for member, names in found.items()}
+
+    def _of_representatives(self, without: Collection[str]) -> dict[str, str]:
+        """Ring → member, of those ranks by whose times the others go, which do what they do as well."""
+        found: dict[str, str] = {}
+        for _, member, index in self._oldest.values():
+            guest = self._guests.get(member)
+            if guest is not None and member not in without and len(found) < MOST_RINGS:
+                found |= {each.ring: member for each in guest.digest.recorded if each.rank == index and each.ring}
+        return found
 
     def take(self, member: str, data: bytes) -> None:
         """The pieces that ``member`` has sent. Raises ``BadSnapshot``."""
         guest = self._guests[member]
         pieces = value_from_bytes(Pieces, data, origin=f"the pieces of {guest.speaker.host}", allowance=self._room)
-        found: list[Piece] = [*pieces.stacks, *pieces.members, *pieces.parts]
+        found: list[Piece] = [*pieces.stacks, *pieces.members, *pieces.parts, *pieces.rings]
         for piece in found:
             self._keep(identity(piece), _later(piece, guest.behind) if isinstance(piece, Part) else masked(piece))
 
@@ -109,7 +123,7 @@ class Unfolding:
         for name, piece in self._own.known.items():
             self._keep(name, piece)
         oldest = {name: (member, index) for name, (_, member, index) in self._oldest.items()}
-        ranks = RebuiltRanks(self._stacks, self._members, self._parts, oldest, self._room)
+        ranks = RebuiltRanks(self._stacks, self._members, self._parts, self._rings, oldest, self._room)
         found = {member: ranks.of(guest) for member, guest in self._guests.items()}
         ranks.finish()
         return found
@@ -117,6 +131,8 @@ class Unfolding:
     def _keep(self, name: str, piece: Piece) -> None:
         if isinstance(piece, Part):
             self._parts.setdefault(name, piece)
+        elif isinstance(piece, Ring):
+            self._rings.setdefault(name, piece)
         elif piece and isinstance(piece[0], Frame):
             self._stacks.setdefault(name, piece)
         else:

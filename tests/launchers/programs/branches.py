@@ -188,6 +188,97 @@ def own_exceptions():
     return found
 
 
+def read(number):
+    if number == 1:
+        raise ValueError(number)
+    return {0: "zero"}[number] if number < 9 else json.loads("{")
+
+
+def caught():
+    """What is raised by the program, by a library that it calls, and what goes on to another handler."""
+    start()
+    found = []
+
+    def catch(number):
+        try:
+            found.append(read(number))
+        except (ValueError, TypeError) as error:
+            found.append(type(error).__name__)
+        except:  # noqa: E722
+            found.append("other")
+
+    for number in (0, 1, 2, 9, 1):
+        catch(number)
+    with contextlib.suppress(KeyError):
+        read(3)
+    return found
+
+
+def caught_often():
+    """And a handler that is come to rarely."""
+    start()
+
+    def often(count):
+        found = 0
+        for number in range(count):
+            try:
+                next(iter(()))
+            except StopIteration:
+                found += number
+        return found
+
+    def rarely():
+        try:
+            read(1)
+        except ValueError:
+            return True
+
+    return rarely(), often(100_000)
+
+
+def caught_among_signals():
+    """Exceptions of signals come to the handlers, and leave the blocks, of the function whose branch they come with."""
+    start()
+    raised = arrived = own = wrong = 0
+
+    def handle(*_):
+        nonlocal raised
+        raised += 1
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, handle)
+    lock = threading.Lock()
+    while raised < ENOUGH:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + raised % 50 * 1e-6)
+            while True:
+                with lock:
+                    try:
+                        read(1)
+                    except ValueError:
+                        own += 1
+        except Interrupted:
+            arrived += 1
+        wrong += lock.locked() or sys.exc_info()[0] is not None
+    return arrived == raised, own > 0, wrong
+
+
+def rare_among_many():
+    """What came out rarely is known long after, with all that came in between; what comes often, as it was last."""
+    start()
+
+    def step(number):
+        if number == 500:
+            return "rare"
+        total = 0
+        for each in range(8):
+            if each % 2:
+                total += each
+        return total
+
+    return [step(number) for number in range(800)].index("rare")
+
+
 def leaving():
     """A thread, a finalizer and a hook run to the very end."""
     start()

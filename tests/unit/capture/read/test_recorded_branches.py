@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangdoc.capture.read.branches import Recorded, recorded
-from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Taken
+from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Caught, Taken
 from hangdoc.model.codec import snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.process import Process
@@ -22,13 +22,14 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 FILE = "/job/train.py"
 STEP = [FILE, "step", 40, [41, 42, 43, 44], [41, 43], True, "", ""]
-TEST = [0, 41, 7, 41, 19, "FT", 411, 1, "FFFT", True]
+TEST = [0, 41, 7, 41, 19, "FT", 411, 1, "FFFT", True, 0]
 MAIN = 99
 
 
 def answer(**changes: Any) -> dict[str, Any]:
     threads = [[7, [0, "F", 5]], [MAIN, [0, "F", 10, 0, "F", 20, 0, "T", 30]]]
-    return {"codes": [STEP], "tests": [TEST], "threads": threads, "main": MAIN, "why": "", **changes}
+    caught = [[0, 30, "KeyError", 0, 43], [0, 20, "OSError", -1, -1]]
+    return {"codes": [STEP], "tests": [TEST], "threads": threads, "main": MAIN, "caught": caught, "why": "", **changes}
 
 
 def test_of_code_that_ran_first_when_it_was_recorded_every_line_is_known() -> None:
@@ -42,9 +43,22 @@ def test_the_values_in_order_are_those_of_the_main_thread() -> None:
     assert recorded(answer(), "3.12.1").taken == (Taken(0, "F", 10), Taken(0, "F", 20), Taken(0, "T", 30))
 
 
+def test_what_was_caught_is_told_with_where_the_program_raised_it() -> None:
+    caught = recorded(answer(), "3.12.1").caught
+    assert caught == (Caught(0, 20, "OSError"), Caught(0, 30, "KeyError", FILE, 43, "step"))
+
+
+def test_since_when_the_order_is_whole_is_told_of_each_test() -> None:
+    (branch,) = recorded(answer(tests=[[*TEST[:10], 15]]), "3.12.1").branches
+    assert branch.since_ns == 15
+    many = [[MAIN, [part for at in range(MOST_TAKEN + 5) for part in (0, "F", 100 + at)]]]
+    found = recorded(answer(threads=many), "3.12.1")
+    assert (len(found.taken), found.branches[0].since_ns) == (MOST_TAKEN, found.taken[0].at_ns)
+
+
 def test_a_test_that_the_probe_gave_up_on_is_marked() -> None:
     assert not recorded(answer(), "3.12.1").branches[0].cut
-    assert recorded(answer(tests=[[*TEST[:9], False]]), "3.12.1").branches[0].cut
+    assert recorded(answer(tests=[[*TEST[:9], False, 0]]), "3.12.1").branches[0].cut
 
 
 def test_of_code_that_ran_before_a_line_without_a_counter_is_not_known() -> None:
@@ -62,12 +76,12 @@ def test_of_code_that_ran_before_a_line_without_a_counter_is_not_known() -> None
 def test_a_count_that_may_lack_some_is_not_whole() -> None:
     before = [*STEP[:5], False, "", ""]
     assert not recorded(answer(codes=[before]), "3.12.1").branches[0].whole
-    assert not recorded(answer(tests=[[*TEST[:9], False]]), "3.12.1").branches[0].whole
+    assert not recorded(answer(tests=[[*TEST[:9], False, 0]]), "3.12.1").branches[0].whole
 
 
 def test_without_source_no_test_is_told() -> None:
     found = recorded(answer(), "3.12.1").without_tests()
-    assert (found.branches, found.taken) == ((), ())
+    assert (found.branches, found.taken, found.caught) == ((), (), ())
     assert found.code
 
 
@@ -86,6 +100,15 @@ def test_why_nothing_is_recorded_is_told() -> None:
         {"tests": [[*TEST[:5], "XY", *TEST[6:]]]},
         {"threads": [[MAIN, [9, "T", 1, 0, "X", 1, 0]]]},
         {"threads": 3, "main": []},
+        {
+            "caught": [
+                [0, 1, 2, 3, 4],
+                [9, 1, "KeyError", 0, 1],
+                [0, "1", "KeyError", 0, 1],
+                [0, 1, "KeyError", 7, 1],
+                3,
+            ]
+        },
         {"why": 7},
     ],
 )
@@ -110,13 +133,13 @@ def test_a_rank_of_many_branches_takes_twelve_kilobytes_of_a_snapshot() -> None:
     codes = [
         [f"/job/part{n % 9}.py", f"step{n}", 40 * n + 1, [40 * n + 2], [40 * n + 2], True, "", ""] for n in range(60)
     ]
+    began = 1_700_000_000_000_000_000
     tests = [
-        [n % 60, 40 * (n % 60) + 2, n % 80, 40 * (n % 60) + 2, n % 80 + 9, "FT", 400 + n, 7 * n, "FFT", True]
+        [n % 60, 40 * (n % 60) + 2, n % 80, 40 * (n % 60) + 2, n % 80 + 9, "FT", 400 + n, 7 * n, "FFT", True, since]
         for n in range(600)
+        for since in [began + n * 7_654_321 if n % 3 else 0]
     ]
-    events = [
-        part for n in range(900) for part in (n * 7 % 150, "FT"[n % 2], 1_700_000_000_000_000_000 + n * 1_234_567)
-    ]
+    events = [part for n in range(900) for part in (n * 7 % 150, "FT"[n % 2], began + n * 1_234_567)]
     found = recorded(answer(codes=codes, tests=tests, threads=[[MAIN, events]]), "3.13.0")
     assert (len(found.branches), len(found.taken)) == (MOST_BRANCHES, MOST_TAKEN)
     process = Process(1, 0, "rank")

@@ -38,7 +38,8 @@ sys.path.insert(0, sys.argv[1])
 import hangdoc_probe_outcomes as outcomes
 code = next(c for c in compile(sys.stdin.read(), "train.py", "exec").co_consts if hasattr(c, "co_code"))
 inner = [c for c in code.co_consts if hasattr(c, "co_code")]
-print(json.dumps([[*place, letters] for c in (code, *inner) for place, letters, *_ in outcomes._branches(c)]))
+print(json.dumps([[*place, letters] for c in (code, *inner) for place, letters, *_ in
+    outcomes._branches(c, list(c.co_positions()))]))
 """
 EXPECTED = [
     (2, "x.ready", "True False"),

@@ -17,7 +17,7 @@ from simulator import break_program, run, snapshot, write_program
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.errors import BadSnapshot
-from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Taken
+from hangdoc.model.branches import MOST_BRANCHES, MOST_TAKEN, BranchCounts, Caught, Taken
 from hangdoc.model.codec import Allowance, load_snapshot, value_from_bytes
 from hangdoc.model.document import diagnosis_document
 from hangdoc.model.encode import value_to_bytes
@@ -279,12 +279,43 @@ def test_recorded_tests_take_few_kilobytes_a_rank_and_stay_between_their_calls(a
     assert len(made.written()) - len(digested(jobs[1]).written()) < 8 * LARGEST
     assert len(made.written()) <= LARGEST_DIGEST
     found = {rank.rank: rank for rank in Meeting(first, [ahead(second, 420)]).hosts()[1].ranks}
+    whole = 0
     for before in filter(lambda rank: rank.process is not None, second.ranks):
         after = found[before.rank]
         assert after.process is not None
         assert before.process is not None
-        assert after.process.branches == before.process.branches
-        assert between_calls(after) == between_calls(before)
+        told, every = between_calls(after), between_calls(before)
+        whole += told == every
+        # Of others, what they did since their last call but one, and this is said.
+        calls = len(before.journal.calls) if before.journal is not None else 0
+        assert told in (every, [each for each in every if each[0] > calls - 2])
+        same = [replace(each, since_ns=0) for each in after.process.branches]
+        assert same == list(before.process.branches)
+        kept = {each.since_ns for each in after.process.branches}
+        assert kept == {0} if told == every else min(kept) > 0
+    fitting = sum(not each.ring for each in made.digest.recorded)
+    kinds = len({history.parts[-1] for history in made.digest.histories})
+    # One of those that end alike stands for them all.
+    assert fitting < whole <= fitting + kinds < 8 if at_random else whole == fitting == 8
+
+
+def test_what_was_caught_goes_with_the_tests_of_its_rank() -> None:
+    job = host(1, 2, 1, 30)
+    (rank,) = (busy_with_tests(each, at_random=False) for each in job.ranks if each.process is not None)
+    assert rank.process is not None
+    last = rank.process.taken[-3]
+    branches = tuple(replace(each, since_ns=rank.process.taken[100].at_ns) for each in rank.process.branches)
+    caught = (Caught(last.branch, last.at_ns, "KeyError", "/home/me/project/data.py", 7, "load"),)
+    busy = replace(rank, process=replace(rank.process, branches=branches, caught=caught))
+    (found,) = (
+        each for each in Meeting(host(0, 2, 1, 30), [replace(job, ranks=(busy,))]).hosts()[1].ranks if each.process
+    )
+    assert found.process is not None
+    (told,) = found.process.caught
+    after = found.process.taken[-3]
+    assert told == replace(caught[0], branch=after.branch, at_ns=after.at_ns)
+    issued = [call.created_ns for call in found.journal.calls] if found.journal is not None else []
+    assert {each.since_ns for each in found.process.branches} <= set(issued)
 
 
 def test_a_digest_without_room_for_recorded_tests_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +389,7 @@ def test_rows_of_a_mesh_share_the_calls_of_a_row() -> None:
 def test_what_all_hosts_expect_is_listed_once() -> None:
     rng = random.Random(5)
     for _ in range(200):
-        ranks = RebuiltRanks({}, {}, {}, {}, Allowance(1 << 20))
+        ranks = RebuiltRanks({}, {}, {}, {}, {}, Allowance(1 << 20))
         known: set[int] = set()
         for _ in range(rng.randrange(1, 12)):
             start = rng.randrange(-2, 40)
@@ -379,7 +410,7 @@ def test_a_thousand_hosts_that_expect_all_others_cost_no_more_than_the_ranks(mon
         return step(self, number)
 
     monkeypatch.setattr(RebuiltRanks, "_next", counted)
-    ranks = RebuiltRanks({}, {}, {}, {}, Allowance(1 << 20))
+    ranks = RebuiltRanks({}, {}, {}, {}, {}, Allowance(1 << 20))
     found = [number for _ in range(1000) for number in ranks._new(range(8000))]
     assert found == list(range(8000))
     assert steps < 2 * 8000 + 2 * 1000
