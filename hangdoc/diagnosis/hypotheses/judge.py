@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from hangdoc.diagnosis.context import Case
@@ -36,7 +36,7 @@ class Hypothesis:
     share: float
     evidence: Evidence
     """For and against: each kind counts by its weight."""
-    form: Form = Form()
+    form: Form = field(default_factory=Form)
     """What it says has happened."""
 
     @property
