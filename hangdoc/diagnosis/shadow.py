@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
-from hangdoc.diagnosis.causes.nearest import gap_of, line_of_item, parted_at, sides_of
+from hangdoc.diagnosis.causes.nearest import gap_of, sides_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
 from hangdoc.diagnosis.program.items import Predicate
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import reasons
-from hangdoc.diagnosis.reason.starts import Sides
+from hangdoc.diagnosis.reason.starts import Sides, parted_at
 from hangdoc.model.diagnosis import Branch, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.wording import name_ranks
