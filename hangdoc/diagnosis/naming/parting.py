@@ -1,0 +1,198 @@
+"""What parted the ways of the two sides: a loop that one of them has left, an exception, or another branch.
+
+By the control dependence of the lines at which they left each other (Ferrante, Ottenstein and Warren 1987): a loop is
+left by its own test, or by any other on which its next round depends.
+
+Example: ranks 0 and 1 call all_reduce in `for batch in loader:`, rank 2 the barrier after it → LEFT_LOOP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import every_frame, fork
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.program import Program
+from hangdoc.diagnosis.reason.known import Strength, is_rank_name
+from hangdoc.diagnosis.reason.starts import Kind
+from hangdoc.diagnosis.source.evaluate import names_in
+from hangdoc.model.process import Frame, Stack
+
+if TYPE_CHECKING:
+    from hangdoc.diagnosis.naming.facts import Facts
+
+_LOOPS = ("for", "while")
+_CAUGHT = ("except", "with")
+_IN_ROUND = ("round", "True")
+_FIRST_REASONS = 3
+"""Of which one decides: the right one is among them in three of four reviewed cases."""
+
+
+class Parting(Enum):
+    """What did."""
+
+    LEFT_LOOP = auto()
+    """The culprits are past a loop in which the others still are, or have left out a round of it."""
+    STAYED_IN_LOOP = auto()
+    """The culprits are in a loop that the others have left."""
+    EXCEPTION = auto()
+    """An exception led the culprits away."""
+    BRANCH = auto()
+    """Another test, or nothing that was seen."""
+
+
+_Led = dict[Predicate, str]
+"""Predicate → the outcome by which it led to a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Of one side, from the frame on at which the stacks part: each frame with all predicates that led to its line."""
+
+    frames: Stack
+    led: tuple[_Led, ...]
+
+    @property
+    def every(self) -> _Led:
+        """Those of all frames."""
+        return {predicate: outcome for led in self.led for predicate, outcome in led.items()}
+
+
+def parted_by(facts: Facts) -> Parting:
+    """What parted the sides, by their stacks, their calls and the likeliest reasons."""
+    own, other, beside = _ways(facts)
+    if _by_exception(facts, own, other):
+        return Parting.EXCEPTION
+    decides = next(_deciding(facts, {**own.every, **other.every}), None)
+    left, stayed = _loop_of(other, own), _loop_of(own, other)
+    if decides is not None and decides.kind not in _LOOPS:
+        if any(_ends(facts.program, decides, loop) for loop in (*_loops(own), *_loops(other))):
+            return Parting.LEFT_LOOP
+        if _skips_the_round(facts.program, decides, other):
+            return Parting.LEFT_LOOP
+        return Parting.BRANCH
+    if left is not None and facts.made(facts.theirs, facts.culprits) is not False and _is_past(facts, own, left):
+        return Parting.LEFT_LOOP
+    if stayed is not None and facts.gap is not None and facts.made(facts.mine, facts.others) is not False:
+        return Parting.BRANCH if beside and facts.gap.kind == "insert" else Parting.STAYED_IN_LOOP
+    if _left_a_library(facts, other):
+        return Parting.LEFT_LOOP
+    return Parting.LEFT_LOOP if decides is not None else Parting.BRANCH
+
+
+def _ways(facts: Facts) -> tuple[_Way, _Way, bool]:
+    """(that of the culprits, that of the others, whether both begin in one loop)."""
+    ways = fork(*facts.stacks)
+    own, other = (_way(facts.program, way[ways.common :]) for way in (ways.mine, ways.theirs))
+    if ways.within_function is None:
+        return own, other, False
+    shared = {p for p in own.led[0].keys() & other.led[0].keys() if own.led[0][p] == other.led[0][p]}
+    own, other = (
+        _Way(way.frames, ({p: o for p, o in way.led[0].items() if p not in shared}, *way.led[1:]))
+        for way in (own, other)
+    )
+    return own, other, any(p.kind in _LOOPS for p in shared)
+
+
+def _way(program: Program, frames: Stack) -> _Way:
+    return _Way(frames, tuple(led_to(program, frame) for frame in frames))
+
+
+def led_to(program: Program, frame: Frame) -> _Led:
+    """All predicates of the function that the line is control-dependent on, directly or not."""
+    function = program.function(frame.file, frame.line)
+    found: _Led = {}
+    lines = [frame.line]
+    while lines and function is not None:
+        for predicate, outcome in function.controls(lines.pop()):
+            if predicate not in found:
+                found[predicate] = outcome
+                lines.append(predicate.line)
+    return found
+
+
+def _deciding(facts: Facts, on_the_way: _Led) -> Iterator[Predicate]:
+    """The first reasons that lie on the way of one side, and ask for more than the rank."""
+    for reason in facts.reasons[:_FIRST_REASONS]:
+        item = reason.item
+        if isinstance(item, Predicate) and item in on_the_way and reason.direct and reason.strength > Strength.UNKNOWN:
+            asked = names_in(item.subject)
+            if not asked or not all(map(is_rank_name, asked)):
+                yield item
+
+
+def _loops(way: _Way) -> Iterator[Predicate]:
+    """The tests of the loops that the side is in; of `while True:` what ends it."""
+    for frame, led in zip(way.frames, way.led, strict=True):
+        for predicate, outcome in led.items():
+            if (predicate.kind in _LOOPS and outcome in _IN_ROUND) or predicate.line > frame.line:
+                yield predicate
+
+
+def _loop_of(side: _Way, other: _Way) -> Predicate | None:
+    """The outermost loop that one side is in and the other is not."""
+    inside = {*_loops(other)}
+    return next((loop for loop in _loops(side) if loop not in inside), None)
+
+
+def _is_past(facts: Facts, own: _Way, loop: Predicate) -> bool:
+    """True if the side is behind the loop; of one that is before it, if it is there in a later round of a loop around
+    both."""
+    here = own.frames[0] if own.frames else None
+    if here is None or here.file != loop.file or here.line > loop.line:
+        return True
+    function = facts.program.function(loop.file, loop.line)
+    if function is None or not function.line <= here.line <= function.end_line:
+        return True
+    return facts.made(facts.mine, facts.others) is not False
+
+
+def _ends(program: Program, test: Predicate, loop: Predicate) -> bool:
+    """True if whether the loop goes round again depends on the test."""
+    if test == loop:
+        return True
+    function = program.function(loop.file, loop.line)
+    return function is not None and any(
+        predicate == test and predicate.line >= loop.line for predicate, _ in function.controls(loop.line)
+    )
+
+
+def _skips_the_round(program: Program, test: Predicate, way: _Way) -> bool:
+    """True if the last line of a loop's body depends on the test as the side's line does: the rest of the round is left
+    out."""
+    for frame, led in zip(way.frames, way.led, strict=True):
+        function = program.function(frame.file, frame.line)
+        loops = [p for p, outcome in led.items() if p.kind in _LOOPS and outcome in _IN_ROUND and p.line < test.line]
+        if test not in led or not loops or function is None:
+            continue
+        loop = max(loops, key=lambda each: each.line)
+        for line in range(function.end_line, test.line, -1):
+            after = led_to(program, Frame(frame.file, line, frame.function))
+            if loop in after:
+                return after.get(test) == led[test] and line > frame.line
+    return False
+
+
+def _left_a_library(facts: Facts, other: _Way) -> bool:
+    """True if a library calls the user's function in which the others are, and the culprits, which have been there,
+    have come out of that call."""
+    ways = fork(*facts.stacks, frames_of=every_frame)
+    below = ways.theirs[ways.common :]
+    first = next((at for at, frame in enumerate(below) if is_library(frame)), len(below))
+    runs_code = any(not is_library(frame) for frame in below[first:])
+    return runs_code and bool(other.frames) and bool(facts.made(facts.theirs, facts.culprits))
+
+
+def _by_exception(facts: Facts, own: _Way, other: _Way) -> bool:
+    """True if the culprits are in a handler, or the likeliest reason is what raised or caught."""
+    theirs = {predicate for predicate, outcome in other.every.items() if outcome == "raised"}
+    if any(p.kind == "except" and outcome == "raised" and p not in theirs for p, outcome in own.every.items()):
+        return True
+    reason = facts.reason
+    if reason is None or not isinstance(reason.item, Predicate):
+        return False
+    return reason.item.kind in _CAUGHT or reason.start == Kind.RAISED
