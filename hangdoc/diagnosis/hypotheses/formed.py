@@ -6,15 +6,18 @@ an insertion of that all_reduce on rank 2.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
+from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.forms import EditKind, Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
 from hangdoc.diagnosis.needs.need import Need, NeedKind, Waiter
 from hangdoc.diagnosis.state.activity import own_store_call
+from hangdoc.diagnosis.state.endings import is_echo
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
 
@@ -47,7 +50,7 @@ def formed(case: Case, culprits: Ranks) -> Form:
     needs = needs_of(case)
     explained = tuple(need for rank, need in needs.items() if rank not in culprits)
     own = next((needs[rank] for rank in culprits if rank in needs), None)
-    owed = _owed(case, culprits, needs)
+    owed = _owed(culprits, needs)
     if not culprits:
         return Form(_without_culprits(case), need=next(iter(needs.values()), None), explained=explained)
     kinds = {case.activities[rank].kind for rank in culprits if rank in case.activities}
@@ -67,7 +70,8 @@ def _kind(
     if kinds <= {ActivityKind.ABSENT}:
         return FormKind.NEVER_MET
     if kinds <= GONE:
-        return FormKind.GONE
+        own_end = gap is None or _is_end(gap) or any(_failed_alone(case, rank) for rank in culprits)
+        return FormKind.GONE if own_end and not (gap is None and _was_ended(case, culprits)) else FormKind.MISALIGNED
     if kinds & _STOPPED:
         return FormKind.STOPPED
     if own is not None and own.kind == NeedKind.COUNT and gap is None:
@@ -82,6 +86,23 @@ def _kind(
     if all(case.activities[rank].kind in MESSAGES for rank in waiting) and case.graph.stuck >= waiting:
         return FormKind.CIRCLE
     return FormKind.MISALIGNED
+
+
+def _is_end(gap: Gap) -> bool:
+    """True if the program of one side ends where the calls part."""
+    return any(token is not None and token.op == END for token in (gap.mine, gap.token))
+
+
+def _failed_alone(case: Case, rank: int) -> bool:
+    """True if it ended with an error that is no echo of another rank's end."""
+    end = case.ranks[rank].exit
+    return end is not None and bool(end.exception) and not is_echo(end)
+
+
+def _was_ended(case: Case, culprits: Ranks) -> bool:
+    """True if whoever looks after the ranks has ended these, as it does when another one fails."""
+    ends = [case.ranks[rank].exit for rank in culprits]
+    return case.job.ended and all(end is not None and end.signal == signal.SIGTERM for end in ends)
 
 
 def needs_of(case: Case) -> dict[int, Need]:
@@ -108,10 +129,10 @@ def need_of(activity: Activity) -> NeedKind | None:
     return _BY_KIND.get(activity.kind)
 
 
-def _owed(case: Case, culprits: Ranks, needs: Mapping[int, Need]) -> Need | None:
+def _owed(culprits: Ranks, needs: Mapping[int, Need]) -> Need | None:
     """The need of the others that says most: one for the culprits before others, and a call of all ranks last, as who
     waits there may wait for those who wait for something else."""
-    others = [need for rank, need in needs.items() if rank not in culprits]
+    others = [need for rank, need in needs.items() if rank not in culprits and need.kind != NeedKind.OUTSIDE]
     said = sorted(others, key=lambda need: (need.kind == NeedKind.JOIN, not {*need.on} & {*culprits}))
     return next(iter(said), None)
 
@@ -119,13 +140,22 @@ def _owed(case: Case, culprits: Ranks, needs: Mapping[int, Need]) -> Need | None
 def _without_culprits(case: Case) -> FormKind:
     if any(need_of(activity) == NeedKind.COUNT for activity in case.activities.values()):
         return FormKind.NEVER_MET
+    if not case.activities:
+        return FormKind.NEVER_MET
     return FormKind.DEVICE if case.programs or case.cuts else FormKind.UNKNOWN
 
 
 def _argument(case: Case, culprits: Ranks) -> str:
     """'arguments' or 'root', where the culprits gave another one than others."""
+    if case.job.ended and case.gloo_refused and all(_has_aborted(case, rank) for rank in culprits):
+        return "arguments"
     found: Disagreement | None = disagreement(case, ended=case.job.ended)
     return found.what if found is not None and any({*side} == {*culprits} for side in found.sides) else ""
+
+
+def _has_aborted(case: Case, rank: int) -> bool:
+    end = case.ranks[rank].exit
+    return end is not None and end.fatal_signal == signal.SIGABRT
 
 
 def gap_of_calls(case: Case, culprits: Ranks) -> Gap | None:

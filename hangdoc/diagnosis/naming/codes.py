@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hangdoc.diagnosis.frames.landmarks import Role, has_role
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.naming.waits import Wait, is_shutting_down, wait_of
+from hangdoc.diagnosis.state.process import descendants, kind_mark
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.process import Stack
 
 Test = Callable[[Facts], bool]
 
+_ANY: Test = bool
 BY_WAIT: Mapping[Wait, str] = {
     (ActivityKind.LOCK, WaitReason.SHARED_LOCK): "HD504",
     (ActivityKind.PIPE, WaitReason.QUEUE): "HD509",
@@ -59,21 +63,19 @@ def _by_wait(facts: Facts) -> str:
 _NAMED_BY_WAIT = (FormKind.BUSY, FormKind.MISSED, FormKind.STOPPED)
 
 
-def _always(facts: Facts) -> bool:
-    return True
-
-
 def _was_signalled(facts: Facts) -> bool:
     ends = [facts.case.ranks[rank].exit for rank in facts.culprits]
     return any(end is not None and end.fatal_signal for end in ends)
 
 
-def _makes_groups(facts: Facts) -> bool:
-    return any(a is not None and has_role(a.stack, Role.GROUPS) for a in (facts.owed, facts.own))
+def _was_leaving(facts: Facts) -> bool:
+    """Its program was over, and native code ended it while Python shut down."""
+    ends = [facts.case.ranks[rank].exit for rank in facts.culprits]
+    return all(end is not None and end.leaving and end.fatal_signal for end in ends)
 
 
 def _in_messages(facts: Facts) -> bool:
-    return any(a is not None and a.kind in MESSAGES for a in (facts.owed, facts.own))
+    return facts.gap is None and any(a is not None and a.kind in MESSAGES for a in (facts.owed, facts.own))
 
 
 def _send_to_each_other(facts: Facts) -> bool:
@@ -94,26 +96,62 @@ def _asks_no_more(facts: Facts) -> bool:
     return facts.owed is not None and facts.owed.kind == ActivityKind.REMOTE_CALL and not servers & {*facts.culprits}
 
 
+def _two_threads_call(facts: Facts) -> bool:
+    """Two threads of a culprit are in calls."""
+    looks = (facts.case.ranks[rank].process for rank in facts.culprits)
+    threads = (process.last.threads for process in looks if process is not None and process.last is not None)
+    return any(sum(_is_in_call(thread.frames) for thread in each) > 1 for each in threads)
+
+
+def _is_in_call(stack: Stack) -> bool:
+    mark = kind_mark(stack)
+    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
+
+
+def _child_has_joined(facts: Facts) -> bool:
+    """A process that the culprit has started is in torch.distributed."""
+    process = facts.case.ranks[facts.culprits[0]].process
+    looks = (each.last for each in descendants(process)) if process is not None else ()
+    mains = (look.main for look in looks if look is not None)
+    return any(any(map(is_distributed, below_user(main.frames))) for main in mains if main is not None)
+
+
+def _all_join_the_job(facts: Facts) -> bool:
+    """All ranks that live wait in init_process_group(), or have given up there."""
+    waiting = [facts.case.activities[rank] for rank in facts.case.graph.stuck] or list(facts.case.activities.values())
+    return all(
+        any(plain(frame.function) in names("joins_job") for frame in activity.stack)
+        for activity in waiting
+        if activity.kind != ActivityKind.EXITED
+    )
+
+
 TABLE: Mapping[FormKind, tuple[tuple[str, Test], ...]] = {
-    FormKind.GONE: (("HD402", _was_signalled), ("HD401", _always)),
+    FormKind.GONE: (("HD703", _was_leaving), ("HD402", _was_signalled), ("HD401", _ANY)),
     FormKind.STOPPED: (),
-    FormKind.UNEQUAL: (("HD105", lambda facts: facts.form.argument == "root"), ("HD104", _always)),
+    FormKind.UNEQUAL: (("HD105", lambda facts: facts.form.argument == "root"), ("HD104", _ANY)),
     FormKind.NEVER_MET: (
         ("HD301", lambda facts: facts.own is not None and facts.own.kind == ActivityKind.ABSENT),
+        ("HD304", lambda facts: not facts.case.activities),
+        ("HD302", _all_join_the_job),
         ("HD109", lambda facts: facts.is_implicit),
-        ("HD303", _always),
+        ("HD303", _ANY),
     ),
-    FormKind.CIRCLE: (("HD201", _send_to_each_other), ("HD202", _always)),
+    FormKind.CIRCLE: (("HD201", _send_to_each_other), ("HD202", _ANY)),
     FormKind.MISALIGNED: (
         ("HD201", _send_to_each_other),
         ("HD202", _in_messages),
+        ("HD108", _two_threads_call),
+        ("HD112", lambda facts: facts.is_arbitrary),
+        ("HD107", lambda facts: facts.parting == Parting.ARMS and facts.gap is None and not facts.is_implicit),
+        ("HD106", lambda facts: facts.parting == Parting.ARMS and facts.gap is not None),
         ("HD103", lambda facts: facts.parting == Parting.EXCEPTION),
         ("HD102", lambda facts: facts.parting in (Parting.LEFT_LOOP, Parting.STAYED_IN_LOOP)),
         ("HD109", lambda facts: facts.is_implicit),
-        ("HD101", _always),
+        ("HD101", _ANY),
     ),
-    FormKind.BUSY: (("HD701", _cannot_end),),
+    FormKind.BUSY: (("HD306", _child_has_joined), ("HD701", _cannot_end)),
     FormKind.MISSED: (("HD102", _asks_no_more),),
-    FormKind.DEVICE: (("HD601", lambda facts: bool(facts.case.cuts)), ("HD602", _always)),
+    FormKind.DEVICE: (("HD601", lambda facts: bool(facts.case.cuts)), ("HD602", _ANY)),
     FormKind.UNKNOWN: (),
 }

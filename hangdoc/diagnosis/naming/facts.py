@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import is_implicit
-from hangdoc.diagnosis.hypotheses.forms import Form
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.formed import formed
+from hangdoc.diagnosis.hypotheses.forms import Form
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
-from hangdoc.diagnosis.naming.parting import Parting, parted_by
+from hangdoc.diagnosis.naming.parting import Parting, parted_by, skips_theirs
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.reasons import reasons
 from hangdoc.diagnosis.reason.starts import Sides, parted_at
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,29 @@ class Facts:
     @property
     def is_implicit(self) -> bool:
         """The call that is one too many, or left out, is one that a library makes on its own."""
-        if self.gap is not None:
-            return is_implicit(self.gap.token.stack)
         mine, theirs = self.stacks
-        return is_implicit(theirs) or is_implicit(mine)
+        return is_implicit(theirs if skips_theirs(self) else mine)
+
+    @property
+    def is_arbitrary(self) -> bool:
+        """The culprits' call is made by a function that nobody called at the line from which it was entered: a handler
+        of signals, or a finalizer."""
+        stack = self.stacks[0]
+        if any(plain(frame.function) == "__del__" for frame in stack):
+            return True
+        return any(
+            not is_library(inner) and not is_library(outer) and self._is_handler(plain(inner.function), outer)
+            for inner, outer in pairwise(stack)
+        )
+
+    def _is_handler(self, function: str, at: Frame) -> bool:
+        """True if a statement gives the function away to be called later, and the line does not name it."""
+        places = self.program.places
+        naming = places.naming(function)
+        if (at.file, at.line) in naming or self.program.function(at.file, at.line) is None:
+            return False
+        registering = {name.rsplit(".", 1)[-1] for name in names("registers_handler")}
+        return any(registering & {*places.calls_at(file, line)} for file, line in naming)
 
     @property
     def is_end(self) -> bool:

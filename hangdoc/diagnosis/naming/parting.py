@@ -41,6 +41,8 @@ class Parting(Enum):
     """The culprits are in a loop that the others have left."""
     EXCEPTION = auto()
     """An exception led the culprits away."""
+    ARMS = auto()
+    """Both made a call of their own there, in one line or in two arms of a test that go on alike."""
     BRANCH = auto()
     """Another test, or nothing that was seen."""
 
@@ -64,6 +66,8 @@ class _Way:
 
 def parted_by(facts: Facts) -> Parting:
     """What parted the sides, by their stacks, their calls and the likeliest reasons."""
+    if _in_arms(facts):
+        return Parting.ARMS
     own, other, beside = _ways(facts)
     if _by_exception(facts, own, other):
         return Parting.EXCEPTION
@@ -82,6 +86,25 @@ def parted_by(facts: Facts) -> Parting:
     if _left_a_library(facts, other):
         return Parting.LEFT_LOOP
     return Parting.LEFT_LOOP if decides is not None else Parting.BRANCH
+
+
+def _in_arms(facts: Facts) -> bool:
+    """True if both sides are in one line, each in a call of another group, or in two arms of one test."""
+    ways = fork(*facts.stacks)
+    if not (ways.mine and ways.theirs):
+        return False
+    if ways.within_function is None:
+        return ways.frames is None and len(ways.mine) == len(ways.theirs) and facts.gap is None
+    own, other = (led_to(facts.program, frame) for frame in ways.within_function)
+    differ = (p for p, outcome in own.items() if p.kind not in _LOOPS and other.get(p, outcome) != outcome)
+    tests = [test for test in differ if not _asks_rank(test)]
+    return bool(tests) and (facts.gap is None or not _goes_to_the_end(facts.program, tests[0]))
+
+
+def _goes_to_the_end(program: Program, test: Predicate) -> bool:
+    """True if one way on from the test leaves the function."""
+    function = program.function(test.file, test.line)
+    return function is None or test in led_to(program, Frame(test.file, function.end_line, ""))
 
 
 def _ways(facts: Facts) -> tuple[_Way, _Way, bool]:
@@ -115,14 +138,31 @@ def led_to(program: Program, frame: Frame) -> _Led:
     return found
 
 
+def skips_theirs(facts: Facts) -> bool:
+    """True if it is the others' call that the culprits have left out, and not one of their own that is too many."""
+    own, other, _ = _ways(facts)
+    decides = next(_deciding(facts, {**own.every, **other.every}), None)
+    if decides is not None:
+        return decides in other.every
+    if facts.gap is None or facts.gap.kind == "insert":
+        return True
+    return facts.made(facts.theirs, facts.culprits) is not False and facts.made(facts.mine, facts.others) is not True
+
+
 def _deciding(facts: Facts, on_the_way: _Led) -> Iterator[Predicate]:
     """The first reasons that lie on the way of one side, and ask for more than the rank."""
     for reason in facts.reasons[:_FIRST_REASONS]:
         item = reason.item
-        if isinstance(item, Predicate) and item in on_the_way and reason.direct and reason.strength > Strength.UNKNOWN:
-            asked = names_in(item.subject)
-            if not asked or not all(map(is_rank_name, asked)):
-                yield item
+        if not isinstance(item, Predicate) or item not in on_the_way or not reason.direct:
+            continue
+        if reason.strength > (Strength.MAY if _asks_rank(item) else Strength.UNKNOWN):
+            yield item
+
+
+def _asks_rank(test: Predicate) -> bool:
+    """True if it asks for nothing but the rank."""
+    asked = names_in(test.subject)
+    return bool(asked) and all(map(is_rank_name, asked))
 
 
 def _loops(way: _Way) -> Iterator[Predicate]:
@@ -192,7 +232,8 @@ def _by_exception(facts: Facts, own: _Way, other: _Way) -> bool:
     theirs = {predicate for predicate, outcome in other.every.items() if outcome == "raised"}
     if any(p.kind == "except" and outcome == "raised" and p not in theirs for p, outcome in own.every.items()):
         return True
-    reason = facts.reason
-    if reason is None or not isinstance(reason.item, Predicate):
-        return False
-    return reason.item.kind in _CAUGHT or reason.start == Kind.RAISED
+    first = facts.reason
+    if first is not None and first.start == Kind.RAISED:
+        return True
+    caught = (each for each in facts.reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
+    return any(isinstance(each.item, Predicate) and each.item.kind in _CAUGHT for each in caught)

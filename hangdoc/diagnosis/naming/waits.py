@@ -1,4 +1,4 @@
-"""What kind of wait a rank is in in the end: that of the thread at which its own wait ends, and of what it polls for."""
+"""What kind of wait a rank is in in the end: that of the thread at which its own wait ends, or what it polls for."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def wait_of(case: Case, program: Program, activity: Activity) -> Wait:
 
 
 def _end_of(chain: Chain, activity: Activity) -> ActivityKind:
-    if chain.end in (End.CIRCLE, End.CALL):
-        return ActivityKind.LOCK
+    """Main threads that wait for each other's answers are what each of them is."""
     last = chain.last
+    if chain.end in (End.CIRCLE, End.CALL):
+        return ActivityKind.LOCK if any(not hop.node.is_main for hop in chain.hops) else activity.kind
     kind = at_rest(last.process, last.thread, last.thread.frames).kind
-    return kind if kind not in COMMUNICATING else activity.kind
+    return activity.kind if kind in COMMUNICATING | {ActivityKind.EVENT_LOOP} else kind
 
 
 def _tries_to_lock(program: Program, activity: Activity) -> bool:
