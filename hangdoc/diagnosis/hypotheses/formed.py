@@ -56,7 +56,7 @@ def formed(case: Case, culprits: Ranks) -> Form:
     kinds = {case.activities[rank].kind for rank in culprits if rank in case.activities}
     gap = gap_of_calls(case, culprits)
     edit = EditKind.NONE if gap is None else _EDITS[gap.kind]
-    found = _argument(case, culprits)
+    found = _argument(case, culprits) if gap is None or _same_place(gap) else ""
     if found:
         return Form(FormKind.UNEQUAL, owed, own, explained, edit=edit, gap=gap, argument=found)
     kind = _kind(case, culprits, kinds, owed, own, gap)
@@ -86,6 +86,11 @@ def _kind(
     if all(case.activities[rank].kind in MESSAGES for rank in waiting) and case.graph.stuck >= waiting:
         return FormKind.CIRCLE
     return FormKind.MISALIGNED
+
+
+def _same_place(gap: Gap) -> bool:
+    """True if both sides made their call at one line: it is the same call."""
+    return gap.mine is None or gap.theirs is None or gap.mine.site == gap.theirs.site
 
 
 def _is_end(gap: Gap) -> bool:

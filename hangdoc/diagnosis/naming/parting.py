@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork
 from hangdoc.diagnosis.program.items import Predicate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOOPS = ("for", "while")
 _CAUGHT = ("except", "with")
+_ENDS_OF_ITEMS = ("StopIteration", "StopAsyncIteration")
 _IN_ROUND = ("round", "True")
 _FIRST_REASONS = 3
 """Of which one decides: the right one is among them in three of four reviewed cases."""
@@ -79,13 +81,15 @@ def parted_by(facts: Facts) -> Parting:
         if _skips_the_round(facts.program, decides, other):
             return Parting.LEFT_LOOP
         return Parting.BRANCH
+    if decides is not None and decides in (left, stayed):
+        return Parting.LEFT_LOOP if decides == left else Parting.STAYED_IN_LOOP
     if left is not None and facts.made(facts.theirs, facts.culprits) is not False and _is_past(facts, own, left):
         return Parting.LEFT_LOOP
     if stayed is not None and facts.gap is not None and facts.made(facts.mine, facts.others) is not False:
         return Parting.BRANCH if beside and facts.gap.kind == "insert" else Parting.STAYED_IN_LOOP
     if _left_a_library(facts, other):
         return Parting.LEFT_LOOP
-    return Parting.LEFT_LOOP if decides is not None else Parting.BRANCH
+    return Parting.LEFT_LOOP if decides is not None and not _goes_over_model(decides) else Parting.BRANCH
 
 
 def _in_arms(facts: Facts) -> bool:
@@ -169,8 +173,14 @@ def _loops(way: _Way) -> Iterator[Predicate]:
     """The tests of the loops that the side is in; of `while True:` what ends it."""
     for frame, led in zip(way.frames, way.led, strict=True):
         for predicate, outcome in led.items():
-            if (predicate.kind in _LOOPS and outcome in _IN_ROUND) or predicate.line > frame.line:
+            inside = predicate.kind in _LOOPS and outcome in _IN_ROUND and not _goes_over_model(predicate)
+            if inside or predicate.line > frame.line:
                 yield predicate
+
+
+def _goes_over_model(loop: Predicate) -> bool:
+    """True of `for p in model.parameters():`, which has as many rounds on every rank."""
+    return loop.subject.removesuffix("()").rpartition(".")[2] in names("model_part")
 
 
 def _loop_of(side: _Way, other: _Way) -> Predicate | None:
@@ -213,7 +223,7 @@ def _skips_the_round(program: Program, test: Predicate, way: _Way) -> bool:
         for line in range(function.end_line, test.line, -1):
             after = led_to(program, Frame(frame.file, line, frame.function))
             if loop in after:
-                return after.get(test) == led[test] and line > frame.line
+                return after.get(test) == led[test] and (line > frame.line or led[test] == "False")
     return False
 
 
@@ -236,4 +246,5 @@ def _by_exception(facts: Facts, own: _Way, other: _Way) -> bool:
     if first is not None and first.start == Kind.RAISED:
         return True
     caught = (each for each in facts.reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
-    return any(isinstance(each.item, Predicate) and each.item.kind in _CAUGHT for each in caught)
+    items = (each.item for each in caught if isinstance(each.item, Predicate))
+    return any(item.kind in _CAUGHT and item.text not in _ENDS_OF_ITEMS for item in items)
