@@ -53,7 +53,7 @@ def code_of(facts: Facts) -> str:
 
 
 def _by_wait(facts: Facts) -> str:
-    activity = facts.owed if facts.form.kind == FormKind.MISSED else facts.own
+    activity = facts.unmet
     if activity is None or facts.form.kind not in _NAMED_BY_WAIT:
         return ""
     kind, reason = wait_of(facts.case, facts.program, activity)
@@ -142,11 +142,11 @@ TABLE: Mapping[FormKind, tuple[tuple[str, Test], ...]] = {
         ("HD201", _send_to_each_other),
         ("HD202", _in_messages),
         ("HD108", _two_threads_call),
-        ("HD112", lambda facts: facts.is_arbitrary),
-        ("HD107", lambda facts: facts.parting == Parting.ARMS and facts.gap is None and not facts.is_implicit),
-        ("HD106", lambda facts: facts.parting == Parting.ARMS and facts.gap is not None),
-        ("HD103", lambda facts: facts.parting == Parting.EXCEPTION),
-        ("HD102", lambda facts: facts.parting in (Parting.LEFT_LOOP, Parting.STAYED_IN_LOOP)),
+        ("HD112", lambda facts: facts.handler is not None),
+        ("HD107", lambda facts: facts.parted.how == Parting.ARMS and facts.gap is None and not facts.is_implicit),
+        ("HD106", lambda facts: facts.parted.how == Parting.ARMS and facts.gap is not None),
+        ("HD103", lambda facts: facts.parted.how == Parting.EXCEPTION),
+        ("HD102", lambda facts: facts.parted.how in (Parting.LEFT_LOOP, Parting.STAYED_IN_LOOP)),
         ("HD109", lambda facts: facts.is_implicit),
         ("HD101", _ANY),
     ),

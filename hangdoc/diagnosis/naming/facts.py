@@ -13,9 +13,10 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.formed import formed
-from hangdoc.diagnosis.hypotheses.forms import Form
+from hangdoc.diagnosis.hypotheses.forms import Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
-from hangdoc.diagnosis.naming.parting import Parting, parted_by, skips_theirs
+from hangdoc.diagnosis.naming.parting import Parted, Ways, deciding, parted_by, skips_theirs, ways_of
+from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.reasons import reasons
@@ -41,6 +42,12 @@ class Facts:
     def others(self) -> Ranks:
         """The ranks that are not to blame, as far as they were seen."""
         return tuple(sorted(set(self.case.activities) - set(self.culprits) - self.case.hidden))
+
+    @cached_property
+    def waiting(self) -> Ranks:
+        """The ranks that have the need which the culprits owe."""
+        need = self.form.need
+        return tuple(each.waiter.rank for each in self.form.explained if need is not None and each.kind == need.kind)
 
     @property
     def sides(self) -> Sides:
@@ -100,27 +107,53 @@ class Facts:
         )
 
     @cached_property
-    def parting(self) -> Parting:
+    def ways(self) -> Ways:
+        """How each side came to where it is, from where their stacks part."""
+        return ways_of(self.program, self.stacks)
+
+    @cached_property
+    def decides(self) -> Predicate | None:
+        """The test on one of these ways that is the likeliest reason."""
+        return deciding(self.reasons, self.ways)
+
+    @cached_property
+    def parted(self) -> Parted:
         """What parted the ways of the two sides."""
         return parted_by(self)
+
+    @cached_property
+    def skips(self) -> bool:
+        """It is the others' call that is left out, and none of the culprits' own that is too many."""
+        return skips_theirs(self)
+
+    @property
+    def odd(self) -> Token | None:
+        """The call that is left out, or one too many."""
+        return self.theirs if self.skips else self.mine
+
+    @property
+    def unmet(self) -> Activity | None:
+        """The wait that does not end: of the others, where the culprits have gone on, else their own."""
+        return self.owed if self.form.kind == FormKind.MISSED else self.own
 
     @property
     def is_implicit(self) -> bool:
         """The call that is one too many, or left out, is one that a library makes on its own."""
         mine, theirs = self.stacks
-        return is_implicit(theirs if skips_theirs(self) else mine)
+        return is_implicit(theirs if self.skips else mine)
 
-    @property
-    def is_arbitrary(self) -> bool:
-        """The culprits' call is made by a function that nobody called at the line from which it was entered: a handler
-        of signals, or a finalizer."""
+    @cached_property
+    def handler(self) -> Frame | None:
+        """The function by which the culprits came to their call, where nobody called it at the line from which it was
+        entered: a handler of signals, or a finalizer."""
         stack = self.stacks[0]
-        if any(plain(frame.function) == "__del__" for frame in stack):
-            return True
-        return any(
-            not is_library(inner) and not is_library(outer) and self._is_handler(plain(inner.function), outer)
-            for inner, outer in pairwise(stack)
-        )
+        for inner, outer in pairwise(stack):
+            name = plain(inner.function)
+            if name == "__del__":
+                return inner
+            if not is_library(inner) and not is_library(outer) and self._is_handler(name, outer):
+                return inner
+        return None
 
     def _is_handler(self, function: str, at: Frame) -> bool:
         """True if a statement gives the function away to be called later, and the line does not name it."""
