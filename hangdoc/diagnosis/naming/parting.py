@@ -266,4 +266,4 @@ def _by_exception(facts: Facts, own: Way, other: Way) -> bool:
         return True
     caught = (each for each in facts.reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
     items = (each.item for each in caught if isinstance(each.item, Predicate))
-    return any(item.kind in _CAUGHT and item.text not in _ENDS_OF_ITEMS for item in items)
+    return any(item.kind in _CAUGHT and item.subject not in _ENDS_OF_ITEMS for item in items)
