@@ -121,7 +121,8 @@ def _in_arms(facts: Facts) -> bool:
     own, other = (led_to(facts.program, frame) for frame in ways.within_function)
     differ = (p for p, outcome in own.items() if p.kind not in LOOPS and other.get(p, outcome) != outcome)
     tests = [test for test in differ if not _asks_rank(test)]
-    return bool(tests) and (facts.gap is None or not _goes_to_the_end(facts.program, tests[0]))
+    in_place = len(facts.ways.own.frames) == len(facts.ways.other.frames) == 1
+    return bool(tests) and (facts.gap is None or in_place or not _goes_to_the_end(facts.program, tests[0]))
 
 
 def _goes_to_the_end(program: Program, test: Predicate) -> bool:
