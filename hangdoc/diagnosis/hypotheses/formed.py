@@ -71,6 +71,7 @@ def _kind(
         return FormKind.NEVER_MET
     if kinds <= GONE:
         own_end = gap is None or _is_end(gap) or any(_failed_alone(case, rank) for rank in culprits)
+        own_end = own_end or all(aborted_while_leaving(case, rank) for rank in culprits)
         return FormKind.GONE if own_end and not (gap is None and _was_ended(case, culprits)) else FormKind.MISALIGNED
     if kinds & _STOPPED:
         return FormKind.STOPPED
@@ -96,6 +97,12 @@ def _same_place(gap: Gap) -> bool:
 def _is_end(gap: Gap) -> bool:
     """True if the program of one side ends where the calls part."""
     return any(token is not None and token.op == END for token in (gap.mine, gap.token))
+
+
+def aborted_while_leaving(case: Case, rank: int) -> bool:
+    """True if native code ended it while Python shut down."""
+    end = case.ranks[rank].exit
+    return end is not None and end.leaving and end.fatal_signal in (signal.SIGABRT, signal.SIGSEGV)
 
 
 def _failed_alone(case: Case, rank: int) -> bool:
