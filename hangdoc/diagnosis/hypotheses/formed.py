@@ -118,13 +118,16 @@ def _was_ended(case: Case, culprits: Ranks) -> bool:
 
 
 def needs_of(case: Case) -> dict[int, Need]:
-    """Rank → what its main thread waits for."""
+    """Rank → what its main thread waits for. Thousands of ranks share a few sets of ranks that they wait for."""
     found = {}
+    shared: dict[frozenset[int], tuple[int, ...]] = {}
     for rank, activity in case.activities.items():
         kind = need_of(activity)
         if kind is not None and rank not in case.hidden:
-            on = tuple(sorted(case.graph.on(rank)))
-            found[rank] = Need(kind, activity.text, Waiter(rank), on)
+            on = case.graph.on(rank)
+            if on not in shared:
+                shared[on] = tuple(sorted(on))
+            found[rank] = Need(kind, activity.text, Waiter(rank), shared[on])
     return found
 
 
@@ -144,9 +147,11 @@ def need_of(activity: Activity) -> NeedKind | None:
 def _owed(culprits: Ranks, needs: Mapping[int, Need]) -> Need | None:
     """The need of the others that says most: one for the culprits before others, and a call of all ranks last, as who
     waits there may wait for those who wait for something else."""
-    others = [need for rank, need in needs.items() if rank not in culprits and need.kind != NeedKind.OUTSIDE]
-    said = sorted(others, key=lambda need: (need.kind == NeedKind.JOIN, not {*need.on} & {*culprits}))
-    return next(iter(said), None)
+    blamed = {*culprits}
+    others = [need for rank, need in needs.items() if rank not in blamed and need.kind != NeedKind.OUTSIDE]
+    sets = {id(need.on): need.on for need in others}
+    meets = {key: not blamed.isdisjoint(on) for key, on in sets.items()}
+    return min(others, key=lambda need: (need.kind == NeedKind.JOIN, not meets[id(need.on)]), default=None)
 
 
 def _without_culprits(case: Case) -> FormKind:
