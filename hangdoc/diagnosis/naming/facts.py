@@ -126,6 +126,12 @@ class Facts:
         return deciding(self.reasons, self.ways)
 
     @property
+    def shows_parting(self) -> bool:
+        """What parted the sides can be seen, or the form says it by itself. Without sources, as in dumps, calls that do
+        not fit may have come apart by a loop, a test or an exception."""
+        return self.form.kind != FormKind.MISALIGNED or bool(self.program.files)
+
+    @property
     def ran_out(self) -> bool:
         """A handler of the end of items may have parted the sides."""
         return any(map(is_end_of_items, caught(self.reasons)))
