@@ -109,7 +109,7 @@ def parted_by(facts: Facts) -> Parted:
         return Parted(Parting.BRANCH) if skips else Parted(Parting.STAYED_IN_LOOP, stayed)
     if _left_a_library(facts, other):
         return Parted(Parting.LEFT_LOOP)
-    is_data = decides is not None and not _goes_over_model(decides)
+    is_data = decides is not None and any(_goes_over_data(facts.program, decides, way) for way in (own, other))
     return Parted(Parting.LEFT_LOOP, decides) if is_data else Parted(Parting.BRANCH)
 
 
@@ -204,10 +204,15 @@ def _loops(program: Program, way: Way) -> Iterator[Predicate]:
 
 def _goes_over_parts(program: Program, loop: Predicate, frame: Frame) -> bool:
     """True of a loop over parts of a program, which all ranks have: `for block in blocks: x = block(x)`."""
-    targets = {name.strip() for name in loop.text.partition(" in ")[0].strip("()").split(",")}
     places = program.places
     called = (*places.calls_at(frame.file, frame.line), *places.called_objects_at(frame.file, frame.line))
-    return _goes_over_model(loop) or (loop.kind == "for" and not targets.isdisjoint(called))
+    return _goes_over_model(loop) or not {*loop.targets}.isdisjoint(called)
+
+
+def _goes_over_data(program: Program, loop: Predicate, way: Way) -> bool:
+    """True if the side is at a line of the loop that works on its items."""
+    lines = (frame for frame, led in zip(way.frames, way.led, strict=True) if loop in led)
+    return any(not _goes_over_parts(program, loop, frame) for frame in lines)
 
 
 def _goes_over_model(loop: Predicate) -> bool:

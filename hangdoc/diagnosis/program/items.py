@@ -60,6 +60,13 @@ class Predicate:
         return self.text.partition(" in ")[2] if self.kind in ("for", "comprehension") else self.text
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """What a loop calls its items, ('i', 'row') of 'i, row in enumerate(rows)'; () of anything else."""
+        target, loops, _ = self.text.partition(" in ")
+        named = self.kind in ("for", "comprehension") and loops
+        return tuple(name.strip(" ()") for name in target.split(",")) if named else ()
+
+    @property
     def asks_for_none(self) -> bool:
         """True of `x is None` and `x is not None`."""
         return self.text.endswith((" is None", " is not None"))

@@ -90,6 +90,15 @@ PARAMETERS = textwrap.dedent("""\
         for p in model.parameters():
             dist.all_reduce(p.grad)  # all
     """)
+BLOCKS = textwrap.dedent("""\
+    def forward(blocks, x):
+        for number, block in enumerate(blocks):
+            x = block(x)  # all
+        return x
+    def train(x):
+        forward(blocks, x)  # runs
+        dist.barrier()  # alone
+    """)
 HANDLER = textwrap.dedent("""\
     def train(batch):
         try:
@@ -144,6 +153,14 @@ def test_a_handler_of_signals_is_none_of_the_lines_calls() -> None:
     called = code.replace("work(loss)", "notice(0, 0)")
     case = job(called, in_call(called, "barrier", "# handled", "# at work"), in_call(called, "all_reduce", "# all"))
     assert Facts(case, (CULPRIT,)).handler is None
+
+
+def test_a_loop_over_parts_of_the_program_is_none_that_a_rank_leaves_early() -> None:
+    case = job(BLOCKS, in_call(BLOCKS, "barrier", "# alone"), in_call(BLOCKS, "all_reduce", "# all", "# runs"))
+    assert Facts(case, (CULPRIT,)).parted.how == Parting.BRANCH
+    data = BLOCKS.replace("x = block(x)", "x = step(block)")
+    case = job(data, in_call(data, "barrier", "# alone"), in_call(data, "all_reduce", "# all", "# runs"))
+    assert Facts(case, (CULPRIT,)).parted.how == Parting.LEFT_LOOP
 
 
 def test_the_form_has_the_edit_and_both_calls() -> None:
