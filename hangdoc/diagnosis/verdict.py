@@ -319,7 +319,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         return diagnosis
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
-    return as_judged(case, found, diagnosis)
+    return as_judged(case, found, diagnosis, writer)
 
 
 def _new_decision(case: Case, found: Blame[Explanation], sides: Divergence | None) -> tuple[Branch | None, Message]:

@@ -12,8 +12,8 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.program.items import Definition, Predicate
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength, is_rank_name
 from hangdoc.diagnosis.reason.provisions import is_library_file
 from hangdoc.diagnosis.reason.reasons import Found, reasons
@@ -77,11 +77,6 @@ def raised_under(case: Case, blame: Blame[Explanation], handler: Branch, said: M
 def _was_raised_under(reason: Reason) -> bool:
     proved = reason.start == Kind.RAISED and reason.strength == Strength.PROVED
     return proved and isinstance(reason.item, Predicate)
-
-
-def line_of_item(case: Case, item: Predicate | Definition) -> str:
-    """The line where it stands, as it is written; the item alone where that is not known."""
-    return case.sources.line(item.file, item.line) or item.text
 
 
 def _is_news(case: Case, blame: Blame[Explanation], reason: Reason) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
+from hangdoc.diagnosis.hypotheses.forms import Form
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
@@ -35,6 +36,8 @@ class Hypothesis:
     share: float
     evidence: Evidence
     """For and against: each kind counts by its weight."""
+    form: Form = field(default_factory=Form)
+    """What it says has happened."""
 
     @property
     def confidence(self) -> Confidence:

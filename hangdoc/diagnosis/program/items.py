@@ -55,6 +55,13 @@ class Predicate:
         return Span(self.line, self.column, self.end_line, self.end_column)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """What a loop calls its items, ('i', 'row') of 'i, row in enumerate(rows)'; () of anything else."""
+        target, loops, _ = self.text.partition(" in ")
+        named = self.kind in ("for", "comprehension") and loops
+        return tuple(name.strip(" ()") for name in target.split(",")) if named else ()
+
+    @property
     def subject(self) -> str:
         """What is asked: of a loop what it goes through, 'rows' of 'row in rows'."""
         return self.text.partition(" in ")[2] if self.kind in ("for", "comprehension") else self.text

@@ -1,0 +1,1 @@
+"""What each waiting thread waits for, who could still give it, and who owes it: a wait-for graph with resources."""
