@@ -16,7 +16,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
 from hangdoc.diagnosis.hypotheses.forms import Form
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
+from hangdoc.diagnosis.hypotheses.owing import by_needs
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
+from hangdoc.diagnosis.hypotheses.rounds import by_rounds
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
 from hangdoc.model.kinds import Confidence
@@ -80,7 +82,7 @@ def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> 
 def suspected(case: Case) -> Mapping[Ranks, Evidence]:
     """All suspects and the evidence, before anybody weighs it."""
     suspects = Suspects(case)
-    for gather in (by_proofs, by_waits, by_calls, by_unlikeness, by_effect, by_likeness):
+    for gather in (by_proofs, by_waits, by_calls, by_needs, by_rounds, by_unlikeness, by_effect, by_likeness):
         gather(suspects)
     return suspects.evidence()
 

@@ -20,9 +20,10 @@ Node = int | tuple[str, int]
 def by_waits(suspects: Suspects) -> None:
     """The roots, the circle, and who is awaited how."""
     case, graph = suspects.case, suspects.case.graph
-    suspects.add(graph.roots, "root")
-    if len(graph.roots) == 1:
-        suspects.add(graph.roots, "sole root")
+    roots = suspects.needs.graph.roots
+    suspects.add(roots, "root")
+    if len(roots) == 1:
+        suspects.add(roots, "sole root")
     suspects.add((rank for rank in graph.stuck if case.activities[rank].kind in MESSAGES), "all in messages")
     sharing = Counter(id(wait.on) for wait in graph.waits)
     awaited: Counter[int] = Counter()
@@ -114,7 +115,7 @@ def by_effect(suspects: Suspects) -> None:
             if len(ranks) == 1:
                 suspects.add(ranks, "frees all alone")
         for kind, holds in (
-            ("among the roots", graph.roots >= set(ranks)),
+            ("among the roots", suspects.needs.graph.roots >= set(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
