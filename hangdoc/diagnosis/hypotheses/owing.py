@@ -14,10 +14,6 @@ def by_needs(suspects: Suspects) -> None:
             suspects.add((rank,), f"needs something of the {need.reach}")
             if len(need.on) == 1 and not need.either:
                 suspects.add(need.on, "owes what is no call")
-    graph = needs.graph
-    for ranks in suspects.every():
-        if graph.stuck and graph.dissolves(ranks):
-            suspects.add(ranks, "ends all needs")
     for each in needs.shared:
         could, several = {*each.could}, len(each.waiting) > 1 or each.asked
         if not could:

@@ -7,7 +7,7 @@ alone would go on; who waits for a rank of the circle without being in it is onl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
@@ -103,19 +103,19 @@ def _finished(root: Node, ahead: Mapping[Node, Sequence[Node]], seen: set[Node])
 
 def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
-    graph, activities = suspects.case.graph, suspects.case.activities
-    parts = _parts(suspects)
-    known: dict[tuple[int, ...], bool] = {}
+    case, needs = suspects.case, suspects.needs.graph
+    roots, activities = needs.roots, case.activities
+    calls = [(wait.waiter, wait.on, False) for wait in case.graph.waits]
+    given = [(need.waiter.rank, need.on, need.either) for need in needs.needs]
+    frees = _Effect(suspects.ranks, calls, case.graph.movable, case.graph.dissolves if case.graph.stuck else None)
+    ends = _Effect(suspects.ranks, given, needs.movable, needs.dissolves if needs.stuck else None)
     for ranks in suspects.every():
-        part = tuple(sorted(parts[rank] for rank in ranks))
-        if part not in known:
-            known[part] = bool(graph.stuck) and graph.dissolves(ranks)
-        if known[part]:
-            suspects.add(ranks, "frees all")
-            if len(ranks) == 1:
-                suspects.add(ranks, "frees all alone")
+        free = frees.of(ranks)
         for kind, holds in (
-            ("among the roots", suspects.needs.graph.roots >= set(ranks)),
+            ("frees all", free),
+            ("frees all alone", free and len(ranks) == 1),
+            ("ends all needs", ends.of(ranks)),
+            ("among the roots", roots >= set(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
@@ -124,18 +124,37 @@ def by_effect(suspects: Suspects) -> None:
                 suspects.add(ranks, kind)
 
 
-def _parts(suspects: Suspects) -> dict[int, int]:
-    """Rank → a number that all have which wait for the same ranks, and for which the same ranks wait: of thousands in
-    one call each frees the others as any other does."""
-    graph = suspects.case.graph
-    sets = distinct_waits(graph.waits)
-    waits: defaultdict[int, list[int]] = defaultdict(list)
-    awaited: defaultdict[int, list[int]] = defaultdict(list)
-    for wait in graph.waits:
-        waits[wait.waiter].append(id(wait.on))
-    for number, wait in enumerate(sets):
-        for rank in wait.on:
-            awaited[rank].append(number)
-    numbers: dict[Hashable, int] = {}
-    keys = {rank: (tuple(waits[rank]), tuple(awaited[rank]), rank in graph.movable) for rank in suspects.ranks}
-    return {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}
+class _Effect:
+    """Whether nobody is stuck once some ranks wait for nothing. Of thousands that wait for the same ranks, and for
+    which the same ranks wait, each frees the others as any other does: that is asked once."""
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        waits: Sequence[tuple[int, tuple[int, ...], bool]],
+        movable: frozenset[int],
+        dissolves: Callable[[tuple[int, ...]], bool] | None,
+    ) -> None:
+        """``waits``: (who, for which ranks, whether one of them is enough). ``dissolves``: None where nobody is
+        stuck."""
+        self._dissolves, self._known = dissolves, dict[tuple[int, ...], bool]()
+        sets = {(id(on), either): on for _, on, either in waits}
+        waiting: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
+        awaited: defaultdict[int, list[int]] = defaultdict(list)
+        for waiter, on, either in waits:
+            waiting[waiter].append((id(on), either))
+        for number, on in enumerate(sets.values()):
+            for rank in on:
+                awaited[rank].append(number)
+        numbers: dict[Hashable, int] = {}
+        keys = {rank: (tuple(waiting[rank]), tuple(awaited[rank]), rank in movable) for rank in ranks}
+        self._parts = {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}
+
+    def of(self, ranks: tuple[int, ...]) -> bool:
+        """True if all go on once these do."""
+        if self._dissolves is None:
+            return False
+        part = tuple(sorted(self._parts[rank] for rank in ranks))
+        if part not in self._known:
+            self._known[part] = self._dissolves(ranks)
+        return self._known[part]
