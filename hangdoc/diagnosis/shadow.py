@@ -1,27 +1,31 @@
 """The new diagnosis beside the one that speaks: whom it would blame, how sure it is, and the reason it would give.
 
-It is looked at where the environment has HANGDOC_ENGINE=next; nothing of it is imported otherwise. Outcome, cause and
-words are still today's, as long as both blame the same ranks.
+It is looked at where the environment has HANGDOC_ENGINE=next; nothing of it is imported otherwise. The outcome is still
+today's, and so are the words as long as both blame the same ranks for the same cause.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
-from hangdoc.diagnosis.causes.nearest import gap_of, line_of_item, parted_at, sides_of
+from hangdoc.diagnosis.causes.nearest import gap_of, sides_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.hypotheses.formed import gap_of_calls
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
-from hangdoc.diagnosis.hypotheses.suspects import Ranks
+from hangdoc.diagnosis.naming.codes import code_of
+from hangdoc.diagnosis.naming.facts import Facts
+from hangdoc.diagnosis.naming.words import told as said_of
 from hangdoc.diagnosis.program.items import Predicate
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import reasons
-from hangdoc.diagnosis.reason.starts import Sides
+from hangdoc.diagnosis.reason.starts import parted_at
+from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import Branch, Diagnosis, Divergence
 from hangdoc.model.kinds import Confidence, Outcome
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.message import Sentences
+from hangdoc.model.writing import Writer
 
 _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "match": "match", "except": "try", "with": "try"}
 """Kind of a predicate → that of a branch in the document; 'if' for the others."""
@@ -30,8 +34,8 @@ _MOST_ALTERNATIVES = 2
 """Beside the likeliest: the first three have the culprits in 93 % of the saved cases."""
 
 
-def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis) -> Diagnosis:
-    """``told`` with the culprits, the confidence and the condition of the new diagnosis.
+def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis, writer: Writer) -> Diagnosis:
+    """``told`` with the culprits, the cause, the confidence and the condition of the new diagnosis.
 
     Where today's says that no rank is to blame it stays: there is no hypothesis yet for networks, devices, launchers.
     """
@@ -41,13 +45,17 @@ def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis) -> Diagnos
     first, *others = judged
     sides = sides_of(case, blame, first.culprits)
     agreed = {*first.culprits} == {*told.culprits}
-    gap = gap_of(blame) if agreed else _gap_of_calls(case, sides)
+    gap = gap_of(blame) if agreed else gap_of_calls(case, first.culprits)
     reason = next(iter(reasons(case, sides, parted_at(gap, sides)).reasons), None) if sides.others else None
     confidence = first.confidence
     if confidence == Confidence.CERTAIN:
         # No clause without evidence; and that a predicate differs, even where proved, does not say that it decided.
         reason = reason if reason is not None and reason.strength > Strength.UNKNOWN else None
         confidence = Confidence.LIKELY if case.hidden or reason is not None else confidence
+    facts = Facts(case, first.culprits)
+    named = agreed and told.cause is not None and told.cause.code == code_of(facts)
+    if not named and confidence == Confidence.CERTAIN:
+        confidence = Confidence.LIKELY  # that it is these ranks does not prove what is said of them
     possible = confidence == Confidence.POSSIBLE
     told = replace(
         told,
@@ -56,35 +64,28 @@ def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis) -> Diagnos
         alternatives=tuple(each.culprits for each in others[:_MOST_ALTERNATIVES]) if possible else (),
         divergence=_with_branch(told.divergence if agreed else None, _branch_of(case, reason)),
     )
-    return told if agreed else _of_others(case, first.culprits, told)
+    return told if named else _in_own_words(facts, told, writer)
 
 
-def _of_others(case: Case, culprits: Ranks, told: Diagnosis) -> Diagnosis:
-    """Who, and no word more: what is said of other ranks is not said of these."""
-    waiting = {wait.waiter for wait in case.graph.waits}
+def _in_own_words(facts: Facts, told: Diagnosis, writer: Writer) -> Diagnosis:
+    """What the form alone says: nothing of what is said of other ranks, or of another cause."""
+    said, culprits = said_of(facts), facts.culprits
+    waiting = {wait.waiter for wait in facts.case.graph.waits}
     return replace(
         told,
-        verdict=f"{name_ranks(culprits)} {'is' if len(culprits) == 1 else 'are'} to blame.".capitalize(),
-        cause=None,
+        verdict=writer.write(said.verdict),
+        cause=cause(said.code) if said.code else None,
         culprits=culprits,
         culprit_processes=(),
         victims=tuple(sorted(waiting - set(culprits))),
-        why="",
-        fix="",
+        why=writer.write(Sentences(said.why)),
+        fix=writer.write(Sentences(said.fix)),
         repair=None,
         code=(),
         calls=(),
         branches=None,
         evidence=(),
     )
-
-
-def _gap_of_calls(case: Case, sides: Sides) -> Gap | None:
-    """Where the calls of the sides diverge, by the smallest repair that lays it to the culprits."""
-    several = (history for history in case.histories if len(history.members) > 1)
-    found = (each for history in several for each in all_repairs(history, case.ended & set(history.members)))
-    fitting = [each for each in found if {*each.culprits} == {*sides.culprits} and each.first is not None]
-    return min(fitting, key=lambda each: (each.cost, each.when)).first if fitting else None
 
 
 def _branch_of(case: Case, reason: Reason | None) -> Branch | None:

@@ -312,7 +312,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         return diagnosis
     from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
 
-    return as_judged(case, found, diagnosis)
+    return as_judged(case, found, diagnosis, writer)
 
 
 def _with_raised(

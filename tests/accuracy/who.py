@@ -42,7 +42,7 @@ STRENGTH = 1.0
 """Of the normal prior of each weight (1 / variance): kinds that few cases have keep weights near 0."""
 LARGEST_GAP = 0.02
 LEAST_RIGHT = {Confidence.CERTAIN: 0.99, Confidence.LIKELY: 0.85}
-_VARIANT = re.compile(r"^(attach(ed)?|watch(ed)?)_|_(attach(ed)?|watch(ed)?|stacks|with_histories|by_counters)$")
+VARIANT = re.compile(r"^(attach(ed)?|watch(ed)?)_|_(attach(ed)?|watch(ed)?|stacks|with_histories|by_counters)$")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Example:
     @property
     def part(self) -> int:
         """Of ``PARTS``: all cases of a program have the same."""
-        return zlib.crc32(_VARIANT.sub("", self.name).encode()) % PARTS
+        return zlib.crc32(VARIANT.sub("", self.name).encode()) % PARTS
 
 
 def examples() -> list[Example]:

@@ -11,13 +11,13 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.program.items import Definition, Predicate
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength, is_rank_name
 from hangdoc.diagnosis.reason.provisions import is_library_file
 from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.relays import LOOPS
-from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Kind, Parted, Sides
+from hangdoc.diagnosis.reason.starts import Kind, Sides, parted_at
 from hangdoc.diagnosis.source.evaluate import names_in
 from hangdoc.model.diagnosis import Branch, BranchAnswer
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
@@ -59,11 +59,6 @@ def _was_raised_under(reason: Reason) -> bool:
     return proved and isinstance(reason.item, Predicate)
 
 
-def line_of_item(case: Case, item: Predicate | Definition) -> str:
-    """The line where it stands, as it is written; the item alone where that is not known."""
-    return case.sources.line(item.file, item.line) or item.text
-
-
 def _is_news(case: Case, blame: Blame[Explanation], reason: Reason) -> bool:
     """True of a test of the program's own that leads one way or another. One of the rank alone is there by design, and
     most loops go alike; one in which the culprits wait has not come out yet."""
@@ -88,16 +83,6 @@ def sides_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = 
     if culprits and {*culprits} != {*blame.culprits}:
         return Sides(culprits, tuple(sorted(set(case.activities) - set(culprits) - case.hidden)))
     return Sides(tuple(sorted(blame.culprits)), others_of(case, blame))
-
-
-def parted_at(gap: Gap | None, sides: Sides) -> list[Parted]:
-    """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
-    found: list[Parted] = []
-    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
-        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
-        if token is not None and token.stack and side is not None:
-            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
-    return found
 
 
 def gap_of(blame: Blame[Explanation]) -> Gap | None:

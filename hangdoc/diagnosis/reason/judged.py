@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached
 from hangdoc.diagnosis.reason.known import Known, Strength
@@ -67,6 +68,11 @@ class Reason:
     start: Kind = Kind.NOW
     again: bool = False
     """The culprits have come to the line of the start before, which they did not come to now."""
+
+
+def line_of_item(case: Case, item: Predicate | Definition) -> str:
+    """The line where it stands, as it is written; the item alone where that is not known."""
+    return case.sources.line(item.file, item.line) or item.text
 
 
 def judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> Reason:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -94,6 +95,16 @@ class Start:
 
 Parted = tuple[int, Stack, bool]
 """(side, stack, whether it is the main thread's) of a call at which the sides diverged."""
+
+
+def parted_at(gap: Gap | None, sides: Sides) -> list[Parted]:
+    """(side, stack, whether it is the main thread's) of the two calls at which the sides diverged, if they did."""
+    found: list[Parted] = []
+    for token in (gap.mine, gap.theirs, gap.token) if gap is not None else ():
+        side = next((side for side in (CULPRITS, OTHERS) if token is not None and token.rank in sides[side]), None)
+        if token is not None and token.stack and side is not None:
+            found.append((side, token.stack, token.thread == "MainThread"))  # the same call twice is one start
+    return found
 
 
 def starts_of(case: Case, program: Program, sides: Sides, parted: Sequence[Parted] = ()) -> list[Start]:

@@ -1,0 +1,120 @@
+"""What to do: for each code one sentence about this code, where its premise was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hangdoc.diagnosis.causes.phrases import line_of
+from hangdoc.diagnosis.frames.landmarks import advice
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.naming.facts import Facts
+from hangdoc.diagnosis.naming.parting import LOOPS, Parting
+from hangdoc.diagnosis.program.items import Definition, Predicate
+from hangdoc.diagnosis.reason.judged import line_of_item
+from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.message import Condition, Message
+
+
+def fix_of(facts: Facts, code: str) -> Message:
+    """'let every rank make the call at train.py:44, or none'; '' where nothing that was seen says what to do."""
+    return _FIXES[code](facts) if code in _FIXES else ""
+
+
+def condition(facts: Facts, item: Predicate | Definition) -> Condition:
+    """'`if loss > limit:` (train.py:41)'."""
+    return Condition(line_of_item(facts.case, item).strip(), item.file, item.line)
+
+
+def _every_rank(facts: Facts) -> Message:
+    call, test = facts.odd, facts.decides
+    if call is None or call.frame is None:
+        return ""
+    alike: Message = (
+        [", or make ", condition(facts, test), " come out alike on all of them"] if test is not None else ""
+    )
+    return ["let every rank make the call at ", line_of(call.frame), ", or none", alike]
+
+
+def _library(facts: Facts) -> Message:
+    call = facts.odd
+    if call is None or call.frame is None:
+        return ""
+    if _in_one_line(facts):
+        return "see which of the calls below that line some ranks make, and others do not"
+    known = advice(call.stack)
+    return ["let every rank run ", line_of(call.frame), f", or none{f' ({known})' if known else ''}"]
+
+
+def _in_one_line(facts: Facts) -> bool:
+    mine, theirs = ([(f.file, f.line) for f in user_stack(stack)] for stack in facts.stacks)
+    return mine == theirs
+
+
+def _rounds(facts: Facts) -> Message:
+    loop, test = facts.parted.loop, facts.decides
+    if loop is not None and loop.kind in LOOPS and test in (None, loop):
+        return ["give every rank as many rounds of ", condition(facts, loop), " (agree on the number before)"]
+    ends = test or loop
+    if ends is None:
+        return ""
+    return ["let all ranks agree on ", condition(facts, ends), " (all_reduce what it tests before anyone acts on it)"]
+
+
+def _exception(facts: Facts) -> Message:
+    if facts.parted.how != Parting.EXCEPTION:
+        return ""
+    return "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before anyone goes on"
+
+
+def _wait(facts: Facts) -> Message:
+    """Where to look: the line of a wait that only its own side can end."""
+    waiting = facts.unmet
+    if waiting is None or waiting.where is None:
+        return ""
+    return ["look at what is to end the wait at ", line_of(waiting.where), ", and give it a timeout"]
+
+
+def _key(facts: Facts) -> Message:
+    waiting = facts.unmet
+    if waiting is None or waiting.where is None:
+        return ""
+    line = line_of(waiting.where)
+    return ["look at what sets the key that is waited for at ", line, ", under which name, and give the wait a timeout"]
+
+
+def _messages(facts: Facts) -> Message:
+    waiting = facts.owed if facts.owed is not None and facts.owed.kind in MESSAGES else facts.own
+    if waiting is None or waiting.where is None:
+        return ""
+    return ["compare how often, to whom and with which tag both sides communicate at ", line_of(waiting.where)]
+
+
+def _always(text: str) -> Callable[[Facts], Message]:
+    return lambda _: text
+
+
+_FIXES: Mapping[str, Callable[[Facts], Message]] = {
+    "HD101": _every_rank,
+    "HD102": _rounds,
+    "HD103": _exception,
+    "HD104": _always("give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"),
+    "HD105": _always("pass the same root (src or dst) on every rank"),
+    "HD106": _always("make these calls in one order on every rank"),
+    "HD107": _always("use the groups in one order on every rank"),
+    "HD108": _always("give each thread a process group of its own"),
+    "HD109": _library,
+    "HD112": _always("set a flag there, and communicate in the loop, where all ranks act on it together"),
+    "HD201": _always("let one side receive before it sends, or start both without waiting (isend, irecv)"),
+    "HD202": _messages,
+    "HD303": _always("call new_group() for every group on every rank, in one order"),
+    "HD305": _key,
+    "HD306": _always(
+        "keep RANK and MASTER_PORT out of the environment of what a rank starts, and its program under a main guard"
+    ),
+    "HD504": _wait,
+    "HD505": _wait,
+    "HD507": _wait,
+    "HD508": _wait,
+    "HD509": _wait,
+}
+"""Code → what to do; '' where its premise was not seen."""

@@ -1,0 +1,270 @@
+"""What parted the ways of the two sides: a loop that one of them has left, an exception, or another branch.
+
+By the control dependence of the lines at which they left each other (Ferrante, Ottenstein and Warren 1987): a loop is
+left by its own test, or by any other on which its next round depends.
+
+Example: ranks 0 and 1 call all_reduce in `for batch in loader:`, rank 2 the barrier after it → LEFT_LOOP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import every_frame, fork
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.program import Program
+from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.known import Strength, is_rank_name
+from hangdoc.diagnosis.reason.starts import Kind
+from hangdoc.diagnosis.source.evaluate import names_in
+from hangdoc.model.process import Frame, Stack
+
+if TYPE_CHECKING:
+    from hangdoc.diagnosis.naming.facts import Facts
+
+LOOPS = ("for", "while")
+_CAUGHT = ("except", "with")
+_ENDS_OF_ITEMS = ("StopIteration", "StopAsyncIteration")
+_IN_ROUND = ("round", "True")
+_FIRST_REASONS = 3
+"""Of which one decides: the right one is among them in three of four reviewed cases."""
+
+
+class Parting(Enum):
+    """What did."""
+
+    LEFT_LOOP = auto()
+    """The culprits are past a loop in which the others still are, or have left out a round of it."""
+    STAYED_IN_LOOP = auto()
+    """The culprits are in a loop that the others have left."""
+    EXCEPTION = auto()
+    """An exception led the culprits away."""
+    ARMS = auto()
+    """Both made a call of their own there, in one line or in two arms of a test that go on alike."""
+    BRANCH = auto()
+    """Another test, or nothing that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """What parted the sides. ``loop``: the test of the loop that one of them has left; None where it is a library's, or
+    no loop."""
+
+    how: Parting
+    loop: Predicate | None = None
+
+
+Led = dict[Predicate, str]
+"""Predicate → the outcome by which it led to a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Of one side, from the frame on at which the stacks part: each frame with all predicates that led to its line."""
+
+    frames: Stack
+    led: tuple[Led, ...]
+
+    @property
+    def every(self) -> Led:
+        """Those of all frames."""
+        return {predicate: outcome for led in self.led for predicate, outcome in led.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Of both sides. ``in_one_loop``: both begin in one."""
+
+    own: Way
+    other: Way
+    in_one_loop: bool = False
+
+
+def parted_by(facts: Facts) -> Parted:
+    """What parted the sides, by their stacks, their calls and the likeliest reasons."""
+    own, other = facts.ways.own, facts.ways.other
+    if _in_arms(facts):
+        return Parted(Parting.ARMS)
+    if _by_exception(facts, own, other):
+        return Parted(Parting.EXCEPTION)
+    left, stayed = _loop_of(other, own), _loop_of(own, other)
+    decides = facts.decides
+    if decides is not None and decides.kind not in LOOPS:
+        loops = (loop for loop in (*_loops(own), *_loops(other)) if _ends(facts.program, decides, loop))
+        loop = next(loops, None) or _loop_of_skipped_round(facts.program, decides, other)
+        return Parted(Parting.LEFT_LOOP, loop) if loop is not None else Parted(Parting.BRANCH)
+    if decides is not None and decides in (left, stayed):
+        return Parted(Parting.LEFT_LOOP if decides == left else Parting.STAYED_IN_LOOP, decides)
+    if left is not None and facts.made(facts.theirs, facts.culprits) is not False and _is_past(facts, own, left):
+        return Parted(Parting.LEFT_LOOP, left)
+    if stayed is not None and facts.gap is not None and facts.made(facts.mine, facts.others) is not False:
+        skips = facts.ways.in_one_loop and facts.gap.kind == "insert"
+        return Parted(Parting.BRANCH) if skips else Parted(Parting.STAYED_IN_LOOP, stayed)
+    if _left_a_library(facts, other):
+        return Parted(Parting.LEFT_LOOP)
+    is_data = decides is not None and not _goes_over_model(decides)
+    return Parted(Parting.LEFT_LOOP, decides) if is_data else Parted(Parting.BRANCH)
+
+
+def _in_arms(facts: Facts) -> bool:
+    """True if both sides are in one line, each in a call of another group, or in two arms of one test."""
+    ways = fork(*facts.stacks)
+    if not (ways.mine and ways.theirs):
+        return False
+    if ways.within_function is None:
+        return ways.frames is None and len(ways.mine) == len(ways.theirs) and facts.gap is None
+    own, other = (led_to(facts.program, frame) for frame in ways.within_function)
+    differ = (p for p, outcome in own.items() if p.kind not in LOOPS and other.get(p, outcome) != outcome)
+    tests = [test for test in differ if not _asks_rank(test)]
+    in_place = len(facts.ways.own.frames) == len(facts.ways.other.frames) == 1
+    return bool(tests) and (facts.gap is None or in_place or not _goes_to_the_end(facts.program, tests[0]))
+
+
+def _goes_to_the_end(program: Program, test: Predicate) -> bool:
+    """True if one way on from the test leaves the function."""
+    function = program.function(test.file, test.line)
+    return function is None or test in led_to(program, Frame(test.file, function.end_line, ""))
+
+
+def ways_of(program: Program, stacks: tuple[Stack, Stack]) -> Ways:
+    """Those of the culprits' stack and the others'."""
+    ways = fork(*stacks)
+    own, other = (_way(program, way[ways.common :]) for way in (ways.mine, ways.theirs))
+    if ways.within_function is None:
+        return Ways(own, other)
+    shared = {p for p in own.led[0].keys() & other.led[0].keys() if own.led[0][p] == other.led[0][p]}
+    own, other = (
+        Way(way.frames, ({p: o for p, o in way.led[0].items() if p not in shared}, *way.led[1:]))
+        for way in (own, other)
+    )
+    return Ways(own, other, any(p.kind in LOOPS for p in shared))
+
+
+def _way(program: Program, frames: Stack) -> Way:
+    return Way(frames, tuple(led_to(program, frame) for frame in frames))
+
+
+def led_to(program: Program, frame: Frame) -> Led:
+    """All predicates of the function that the line is control-dependent on, directly or not."""
+    function = program.function(frame.file, frame.line)
+    found: Led = {}
+    lines = [frame.line]
+    while lines and function is not None:
+        for predicate, outcome in function.controls(lines.pop()):
+            if predicate not in found:
+                found[predicate] = outcome
+                lines.append(predicate.line)
+    return found
+
+
+def skips_theirs(facts: Facts) -> bool:
+    """True if it is the others' call that the culprits have left out, and not one of their own that is too many."""
+    if facts.decides is not None:
+        return facts.decides in facts.ways.other.every
+    if facts.gap is None or facts.gap.kind == "insert":
+        return True
+    return facts.made(facts.theirs, facts.culprits) is not False and facts.made(facts.mine, facts.others) is not True
+
+
+def deciding(reasons: Sequence[Reason], ways: Ways) -> Predicate | None:
+    """The first of the likeliest reasons that lies on the way of one side, and asks for more than the rank."""
+    on_the_way = {**ways.own.every, **ways.other.every}
+    for reason in reasons[:_FIRST_REASONS]:
+        item = reason.item
+        if not isinstance(item, Predicate) or item not in on_the_way or not reason.direct:
+            continue
+        if reason.strength > (Strength.MAY if _asks_rank(item) else Strength.UNKNOWN):
+            return item
+    return None
+
+
+def _asks_rank(test: Predicate) -> bool:
+    """True if it asks for nothing but the rank."""
+    asked = names_in(test.subject)
+    return bool(asked) and all(map(is_rank_name, asked))
+
+
+def _loops(way: Way) -> Iterator[Predicate]:
+    """The tests of the loops that the side is in; of `while True:` what ends it."""
+    for frame, led in zip(way.frames, way.led, strict=True):
+        for predicate, outcome in led.items():
+            inside = predicate.kind in LOOPS and outcome in _IN_ROUND and not _goes_over_model(predicate)
+            if inside or predicate.line > frame.line:
+                yield predicate
+
+
+def _goes_over_model(loop: Predicate) -> bool:
+    """True of `for p in model.parameters():`, which has as many rounds on every rank."""
+    return loop.subject.removesuffix("()").rpartition(".")[2] in names("model_part")
+
+
+def _loop_of(side: Way, other: Way) -> Predicate | None:
+    """The outermost loop that one side is in and the other is not."""
+    inside = {*_loops(other)}
+    return next((loop for loop in _loops(side) if loop not in inside), None)
+
+
+def _is_past(facts: Facts, own: Way, loop: Predicate) -> bool:
+    """True if the side is behind the loop; of one that is before it, if it is there in a later round of a loop around
+    both."""
+    here = own.frames[0] if own.frames else None
+    if here is None or here.file != loop.file or here.line > loop.line:
+        return True
+    function = facts.program.function(loop.file, loop.line)
+    if function is None or not function.line <= here.line <= function.end_line:
+        return True
+    return facts.made(facts.mine, facts.others) is not False
+
+
+def _ends(program: Program, test: Predicate, loop: Predicate) -> bool:
+    """True if whether the loop goes round again depends on the test."""
+    if test == loop:
+        return True
+    function = program.function(loop.file, loop.line)
+    return function is not None and any(
+        predicate == test and predicate.line >= loop.line for predicate, _ in function.controls(loop.line)
+    )
+
+
+def _loop_of_skipped_round(program: Program, test: Predicate, way: Way) -> Predicate | None:
+    """The loop whose rest of a round the test leaves out: its last line depends on the test as the side's line does."""
+    for frame, led in zip(way.frames, way.led, strict=True):
+        function = program.function(frame.file, frame.line)
+        loops = [p for p, outcome in led.items() if p.kind in LOOPS and outcome in _IN_ROUND and p.line < test.line]
+        if test not in led or not loops or function is None:
+            continue
+        loop = max(loops, key=lambda each: each.line)
+        lines = range(function.end_line, test.line, -1)
+        ends = ((line, led_to(program, Frame(frame.file, line, frame.function))) for line in lines)
+        last, after = next((each for each in ends if loop in each[1]), (0, Led()))
+        if after.get(test) == led[test] and (last > frame.line or led[test] == "False"):
+            return loop
+    return None
+
+
+def _left_a_library(facts: Facts, other: Way) -> bool:
+    """True if a library calls the user's function in which the others are, and the culprits, which have been there,
+    have come out of that call."""
+    ways = fork(*facts.stacks, frames_of=every_frame)
+    below = ways.theirs[ways.common :]
+    first = next((at for at, frame in enumerate(below) if is_library(frame)), len(below))
+    runs_code = any(not is_library(frame) for frame in below[first:])
+    return runs_code and bool(other.frames) and bool(facts.made(facts.theirs, facts.culprits))
+
+
+def _by_exception(facts: Facts, own: Way, other: Way) -> bool:
+    """True if the culprits are in a handler, or the likeliest reason is what raised or caught."""
+    theirs = {predicate for predicate, outcome in other.every.items() if outcome == "raised"}
+    if any(p.kind == "except" and outcome == "raised" and p not in theirs for p, outcome in own.every.items()):
+        return True
+    first = facts.reason
+    if first is not None and first.start == Kind.RAISED:
+        return True
+    caught = (each for each in facts.reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
+    items = (each.item for each in caught if isinstance(each.item, Predicate))
+    return any(item.kind in _CAUGHT and item.subject not in _ENDS_OF_ITEMS for item in items)

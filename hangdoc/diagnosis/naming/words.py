@@ -1,0 +1,197 @@
+"""What is said of a hypothesis: who did what and where the others wait, what decided, and what to do.
+
+Each sentence is made from slots: ranks, calls, lines, the test, the need. A clause whose evidence is not there is not
+said, nor is a fix whose premise was not seen.
+
+Example: 'Rank 2 skips the all_reduce at train.py:44 and waits in barrier at train.py:61; ranks 0 and 1 wait in
+all_reduce at train.py:44.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.history import END
+from hangdoc.diagnosis.causes.phrases import (
+    at,
+    call_at,
+    line_of,
+    place,
+    waiting_at,
+    what_a_library_does,
+    where_they_wait,
+)
+from hangdoc.diagnosis.hypotheses.forms import FormKind
+from hangdoc.diagnosis.naming.codes import code_of
+from hangdoc.diagnosis.naming.facts import Facts
+from hangdoc.diagnosis.naming.fixes import condition, fix_of
+from hangdoc.diagnosis.naming.parting import Parting
+from hangdoc.diagnosis.program.items import Definition
+from hangdoc.diagnosis.reason.known import Strength
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.wording import reads_as_state, single_spaced
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A code, '' without a name, and the sentences: ``why`` and ``fix`` say nothing where there is nothing to say."""
+
+    code: str
+    verdict: Message
+    why: Message
+    fix: Message
+
+
+def told(facts: Facts) -> Told:
+    """What is said of one hypothesis."""
+    code = code_of(facts)
+    what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
+    verdict = sentence(what, where_they_wait(facts.case, facts.others))
+    return Told(
+        code, verdict, joined(_by_library(facts, code), _at_its_own_time(facts, code), _why(facts)), fix_of(facts, code)
+    )
+
+
+def _standing(facts: Facts) -> Message:
+    """Where the culprits are, and no word more."""
+    return where_they_wait(facts.case, facts.culprits)
+
+
+def _doing(facts: Facts) -> Message:
+    """'rank 1 is waiting on a queue at train.py:9 f()', 'rank 1 waits in recv from rank 0 at …'."""
+    own = facts.own
+    if own is None or len(facts.culprits) > 1:
+        return _standing(facts)
+    if own.kind in COMMUNICATING:
+        return [Does(facts.culprits, "waits", "wait"), " ", waiting_at(facts.case, (own.rank,))]
+    return [Does(facts.culprits, "is", "are"), " ", _state(own), at(own.where)]
+
+
+def _state(activity: Activity) -> str:
+    text = single_spaced(activity.text)
+    is_state = reads_as_state(text) or text.startswith("in ") or activity.kind == ActivityKind.UNINTERRUPTIBLE
+    return text if is_state else f"in {text}"
+
+
+def _misaligned(facts: Facts) -> Message:
+    """'rank 2 skips the all_reduce at train.py:44 and waits in barrier at train.py:61', or 'rank 2 alone calls …'."""
+    culprits, mine, theirs = facts.culprits, facts.mine, facts.theirs
+    how, loop = facts.parted.how, facts.parted.loop
+    if facts.own is not None and facts.own.kind in MESSAGES:
+        return _doing(facts)
+    if how == Parting.STAYED_IN_LOOP and loop is not None:
+        left: Message = [Ranks(facts.others), " ", Verb(facts.others, "has", "have"), " left"]
+        return [Does(culprits, "is", "are"), " still in ", condition(facts, loop), ", which ", left]
+    if facts.skips and theirs is not None and theirs.op != END:
+        return [Does(culprits, "skips", "skip"), " the ", call_at(theirs), _now(facts)]
+    if not facts.skips and mine is not None and mine.op != END:
+        return [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", call_at(mine)]
+    return _doing(facts)
+
+
+def _now(facts: Facts) -> Message:
+    """' and waits in barrier at train.py:61 main()'; '' where it is not in a call."""
+    own = facts.own
+    if own is None or own.kind not in COMMUNICATING:
+        return ""
+    return [" and ", Verb(facts.culprits, "waits", "wait"), " ", waiting_at(facts.case, facts.culprits)]
+
+
+def _missed(facts: Facts) -> Message:
+    wait: Message = [" ", Verb(facts.waiting, "waits", "wait"), " for"]
+    return [_doing(facts), ", and has not given what ", Ranks(facts.waiting), wait]
+
+
+def _never_met(facts: Facts) -> Message:
+    own = facts.own
+    if own is None or own.kind == ActivityKind.STORE_WAIT:
+        return _standing(facts)
+    if own.kind == ActivityKind.ABSENT:
+        return [Does(facts.culprits, "has", "have"), " never joined"]
+    where = facts.owed.where if facts.owed is not None else None
+    come: Message = [Does(facts.culprits, "has", "have"), " not come to ", line_of(where)]
+    return joined(come if where is not None else "", _standing(facts))
+
+
+def _unequal(facts: Facts) -> Message:
+    own = facts.own
+    if own is None or own.kind not in COMMUNICATING:
+        return [_standing(facts), ", in a call to which it gave another size or type than others"]
+    what = "root" if facts.form.argument == "root" else "size or type"
+    calls: Message = [Does(facts.culprits, "calls", "call"), f" {own.op or single_spaced(own.text)}", at(own.where)]
+    return [calls, f" with another {what} than ", Ranks(facts.others)]
+
+
+def _crossed(facts: Facts) -> Message:
+    own, owed = facts.own, facts.owed
+    if own is None or owed is None or not own.group or not owed.group:
+        return _doing(facts)
+    return [_doing(facts), ", in another group than ", Ranks((owed.rank,))]
+
+
+def _child_joined(facts: Facts) -> Message:
+    return [_doing(facts), ", which takes part in calls of the job itself"]
+
+
+def _two_threads(facts: Facts) -> Message:
+    return ["two threads of ", Ranks(facts.culprits), " are in calls at once"]
+
+
+_BY_FORM: Mapping[FormKind, Callable[[Facts], Message]] = {
+    FormKind.MISALIGNED: _misaligned,
+    FormKind.BUSY: _doing,
+    FormKind.STOPPED: _doing,
+    FormKind.MISSED: _missed,
+    FormKind.NEVER_MET: _never_met,
+    FormKind.UNEQUAL: _unequal,
+}
+_BY_CODE: Mapping[str, Callable[[Facts], Message]] = {
+    "HD107": _crossed,
+    "HD108": _two_threads,
+    "HD306": _child_joined,
+}
+"""What is said in place of the clause of the form."""
+
+
+def _by_library(facts: Facts, code: str) -> Message:
+    """What a library does there, of a call that does not look like one."""
+    token = facts.odd
+    if code != "HD109" or token is None:
+        return ""
+    here: Message = [line_of(token.frame), " does not look like communication, but "] if token.frame is not None else ""
+    return [here, what_a_library_does(token), ", and every rank has to take part"]
+
+
+def _at_its_own_time(facts: Facts, code: str) -> Message:
+    handler = facts.handler if code == "HD112" else None
+    return [place(handler), " runs when the interpreter chooses, on each rank at another point"] if handler else ""
+
+
+_WITHOUT_REASON = (FormKind.GONE, FormKind.STOPPED, FormKind.UNEQUAL, FormKind.CIRCLE, FormKind.NEVER_MET)
+"""Forms of which the nearest test says nothing, if nothing shows that it differs."""
+
+
+def _why(facts: Facts) -> Message:
+    """What decided, as sure as it is known; '' where nothing is seen to differ and no test is near."""
+    reason = facts.reason
+    if reason is None or (reason.strength == Strength.UNKNOWN and facts.form.kind in _WITHOUT_REASON):
+        return ""
+    item, (mine, theirs) = reason.item, reason.outcomes
+    test, culprits, others = condition(facts, item), Ranks(facts.culprits), Ranks(facts.others)
+    if isinstance(item, Definition):
+        return ["what ", test, " sets differs between the ranks"] if reason.strength > Strength.UNKNOWN else ""
+    if reason.strength == Strength.PROVED and mine and theirs and mine != theirs:
+        return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
+    if reason.strength == Strength.PROVED:
+        return [test, " did not come out alike on ", culprits, " and on ", others]
+    return ["the nearest test that may have led ", culprits, " there is ", test] if reason.direct else ""
+
+
+_CAME_OUT = {"True": "was True", "False": "was False", "round": "went on", "raised": "caught something"}
+
+
+def _came_out(outcome: str) -> str:
+    return _CAME_OUT.get(outcome, outcome)
