@@ -16,6 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.forms import EditKind, Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
 from hangdoc.diagnosis.needs.need import Need, NeedKind, Waiter
+from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.endings import is_echo
 from hangdoc.model.diagnosis import Activity
@@ -48,7 +49,9 @@ _EDITS = {"delete": EditKind.DELETE, "insert": EditKind.INSERT}
 def formed(case: Case, culprits: Ranks) -> Form:
     """What is said of these culprits. () of culprits: nobody's code is to blame."""
     needs = needs_of(case)
-    explained = tuple(need for rank, need in needs.items() if rank not in culprits)
+    left = Needs(case).graph.left(culprits)
+    explained = tuple(need for rank, need in needs.items() if rank not in culprits and rank not in left)
+    unexplained = tuple(need for rank, need in needs.items() if rank in left)
     own = next((needs[rank] for rank in culprits if rank in needs), None)
     owed = _owed(culprits, needs)
     if not culprits:
@@ -58,10 +61,10 @@ def formed(case: Case, culprits: Ranks) -> Form:
     edit = EditKind.NONE if gap is None else _EDITS[gap.kind]
     found = _argument(case, culprits) if gap is None or _same_place(gap) else ""
     if found:
-        return Form(FormKind.UNEQUAL, owed, own, explained, edit=edit, gap=gap, argument=found)
+        return Form(FormKind.UNEQUAL, owed, own, explained, unexplained, edit, gap, argument=found)
     kind = _kind(case, culprits, kinds, owed, own, gap)
     circle = tuple(each for each in NeedKind if any(need.kind == each for need in (own, owed) if need is not None))
-    return Form(kind, owed, own, explained, (), edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
+    return Form(kind, owed, own, explained, unexplained, edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
 
 
 def _kind(

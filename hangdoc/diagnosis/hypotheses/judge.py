@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
-from hangdoc.diagnosis.hypotheses.forms import Form
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.owing import by_needs
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
@@ -38,8 +37,6 @@ class Hypothesis:
     share: float
     evidence: Evidence
     """For and against: each kind counts by its weight."""
-    form: Form = field(default_factory=Form)
-    """What it says has happened."""
 
     @property
     def confidence(self) -> Confidence:

@@ -38,8 +38,13 @@ class NeedGraph:
         need = self._by_rank.get(rank)
         return need.on if need is not None else ()
 
+    def left(self, ranks: Collection[int]) -> frozenset[int]:
+        """Those that would still be stuck if these waited for nothing."""
+        freed = frozenset(ranks)
+        return _stuck([need for need in self.needs if need.waiter.rank not in freed], self.movable | freed)
+
     def dissolves(self, ranks: Collection[int]) -> bool:
-        """True if no rank would be stuck if these waited for nothing."""
+        """True if no rank would be stuck if these waited for nothing, and those that are gone stayed gone."""
         freed = frozenset(ranks)
         return not _stuck([need for need in self.needs if need.waiter.rank not in freed], self.movable)
 
