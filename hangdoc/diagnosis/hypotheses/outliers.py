@@ -106,7 +106,7 @@ def _lines(suspects: Suspects) -> None:
             suspects.add(ranks, f"ran lines alone, {where}")
         if any(suspects.needs.program.leaves(*place) for place in alone):
             suspects.add(ranks, "left a round or a function alone")
-        if mine and others and any(ran.ran_alone(others, mine)):
-            suspects.add(ranks, f"lacks lines that all others ran, {where}")
+        if mine and others and not beside and any(ran.ran_alone(others, mine)):
+            suspects.add(ranks, "lacks lines that all others ran")
     for rank in ran.ran_what_no_other_has(seen):
         suspects.add((rank,), "ran what no other has")

@@ -5,28 +5,25 @@ from __future__ import annotations
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.needs.need import Reach
 
+_BY_REACH = {
+    Reach.JOB: "needs what others have to give",
+    Reach.OWN: "its need ends at itself",
+    Reach.OUTSIDE: "its need leads outside",
+}
+
 
 def by_needs(suspects: Suspects) -> None:
-    """What the ranks need, who has given such things, and who never has."""
+    """What the ranks need, who could give such things, who has given them, and who never has."""
     needs = suspects.needs
     for rank, need in needs.by_rank.items():
-        if need.reach != Reach.RANKS:
-            suspects.add((rank,), f"needs something of the {need.reach}")
-            if len(need.on) == 1 and not need.either:
-                suspects.add(need.on, "owes what is no call")
+        if need.reach in _BY_REACH:
+            suspects.add((rank,), _BY_REACH[need.reach])
     for each in needs.shared:
-        could, several = {*each.could}, len(each.waiting) > 1 or each.asked
-        if not could:
-            suspects.add(each.waiting, "wait for what one of them has to give")
-        elif several:
-            suspects.add(each.waiting, "several wait for what few could give")
-            suspects.add(
-                could, "nobody else could still provide" if len(could) == 1 else "among them who could provide"
-            )
-        else:
+        could = {*each.could}
+        if len(each.waiting) == 1 and not each.asked and could:
             suspects.add(each.waiting, "waits alone for what others could give")
-            if len(could) == 1:
-                suspects.add(could, "the other one could provide")
+        elif len(could) == 1:
+            suspects.add(could, "nobody else could still provide")
         suspects.add(could & each.took, "took before what others wait for")
         suspects.add(could & each.gave - each.took, "gave what others take")
         if each.gave & each.took:

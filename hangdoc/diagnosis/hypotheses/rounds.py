@@ -66,9 +66,7 @@ def _targets(program: Program, frame: Frame) -> list[str]:
     todo, seen = [frame.line], {frame.line}
     while todo and function is not None:
         around = function.controls(todo.pop())
-        found |= {
-            each.line: each.text.partition(" in ")[0] for each, way in around if (each.kind, way) == ("for", "round")
-        }
+        found |= {each.line: each.target for each, way in around if (each.kind, way) == ("for", "round")}
         todo += {each.line for each, _ in around} - seen
         seen.update(todo)
     return [found[line] for line in sorted(found)]

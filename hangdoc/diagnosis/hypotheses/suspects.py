@@ -1,7 +1,7 @@
 """The sets of ranks that may be to blame, with the kinds of evidence for each.
 
 Example: ranks 0 and 1 wait in an all_reduce for rank 2, which sleeps at another line → (2,) with 'root', 'sole root',
-'frees all', 'odd place', and (0,), (1,) with less.
+'frees all alone', 'another stack', and (0,), (1,) with less.
 """
 
 from __future__ import annotations

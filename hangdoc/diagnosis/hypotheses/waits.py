@@ -104,18 +104,15 @@ def _finished(root: Node, ahead: Mapping[Node, Sequence[Node]], seen: set[Node])
 def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
     case, needs = suspects.case, suspects.needs.graph
-    roots, activities = needs.roots, case.activities
+    activities = case.activities
     calls = [(wait.waiter, wait.on, False) for wait in case.graph.waits]
     given = [(need.waiter.rank, need.on, need.either) for need in needs.needs]
     frees = _Effect(suspects.ranks, calls, case.graph.movable, case.graph.dissolves if case.graph.stuck else None)
     ends = _Effect(suspects.ranks, given, needs.movable, needs.dissolves if needs.stuck else None)
     for ranks in suspects.every():
-        free = frees.of(ranks)
         for kind, holds in (
-            ("frees all", free),
-            ("frees all alone", free and len(ranks) == 1),
+            ("frees all alone", len(ranks) == 1 and frees.of(ranks)),
             ("ends all needs", ends.of(ranks)),
-            ("among the roots", roots >= set(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),

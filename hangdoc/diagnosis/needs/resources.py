@@ -122,7 +122,7 @@ def _while_there(program: Program, at: Frame, row: Resource) -> bool:
     """True if the thread stays as long as the call of the row is true."""
     for test, outcome in _tests(program, at):
         asked = not row.waits.isdisjoint(program.places.calls_at(test.file, test.line))
-        if asked and (outcome == "True") != test.text.startswith("not "):
+        if asked and (outcome == "True") != test.is_negated:
             return True
     return False
 
