@@ -54,7 +54,7 @@ def as_judged(case: Case, blame: Blame[Explanation], told: Diagnosis, writer: Wr
         confidence = Confidence.LIKELY if case.hidden or reason is not None else confidence
     facts = Facts(case, first.culprits)
     named = agreed and told.cause is not None and told.cause.code == code_of(facts)
-    if not named and confidence == Confidence.CERTAIN:
+    if confidence == Confidence.CERTAIN and not (named and facts.shows_parting):
         confidence = Confidence.LIKELY  # that it is these ranks does not prove what is said of them
     possible = confidence == Confidence.POSSIBLE
     told = replace(

@@ -74,6 +74,7 @@ def _kind(
         return FormKind.NEVER_MET
     if kinds <= GONE:
         own_end = gap is None or _is_end(gap) or any(_failed_alone(case, rank) for rank in culprits)
+        own_end = own_end or all(aborted_while_leaving(case, rank) for rank in culprits)
         return FormKind.GONE if own_end and not (gap is None and _was_ended(case, culprits)) else FormKind.MISALIGNED
     if kinds & _STOPPED:
         return FormKind.STOPPED
@@ -101,6 +102,12 @@ def _is_end(gap: Gap) -> bool:
     return any(token is not None and token.op == END for token in (gap.mine, gap.token))
 
 
+def aborted_while_leaving(case: Case, rank: int) -> bool:
+    """True if native code ended it while Python shut down."""
+    end = case.ranks[rank].exit
+    return end is not None and end.leaving and end.fatal_signal in (signal.SIGABRT, signal.SIGSEGV)
+
+
 def _failed_alone(case: Case, rank: int) -> bool:
     """True if it ended with an error that is no echo of another rank's end."""
     end = case.ranks[rank].exit
@@ -114,13 +121,16 @@ def _was_ended(case: Case, culprits: Ranks) -> bool:
 
 
 def needs_of(case: Case) -> dict[int, Need]:
-    """Rank → what its main thread waits for."""
+    """Rank → what its main thread waits for. Thousands of ranks share a few sets of ranks that they wait for."""
     found = {}
+    shared: dict[frozenset[int], tuple[int, ...]] = {}
     for rank, activity in case.activities.items():
         kind = need_of(activity)
         if kind is not None and rank not in case.hidden:
-            on = tuple(sorted(case.graph.on(rank)))
-            found[rank] = Need(kind, activity.text, Waiter(rank), on)
+            on = case.graph.on(rank)
+            if on not in shared:
+                shared[on] = tuple(sorted(on))
+            found[rank] = Need(kind, activity.text, Waiter(rank), shared[on])
     return found
 
 
@@ -140,9 +150,11 @@ def need_of(activity: Activity) -> NeedKind | None:
 def _owed(culprits: Ranks, needs: Mapping[int, Need]) -> Need | None:
     """The need of the others that says most: one for the culprits before others, and a call of all ranks last, as who
     waits there may wait for those who wait for something else."""
-    others = [need for rank, need in needs.items() if rank not in culprits and need.kind != NeedKind.OUTSIDE]
-    said = sorted(others, key=lambda need: (need.kind == NeedKind.JOIN, not {*need.on} & {*culprits}))
-    return next(iter(said), None)
+    blamed = {*culprits}
+    others = [need for rank, need in needs.items() if rank not in blamed and need.kind != NeedKind.OUTSIDE]
+    sets = {id(need.on): need.on for need in others}
+    meets = {key: not blamed.isdisjoint(on) for key, on in sets.items()}
+    return min(others, key=lambda need: (need.kind == NeedKind.JOIN, not meets[id(need.on)]), default=None)
 
 
 def _without_culprits(case: Case) -> FormKind:

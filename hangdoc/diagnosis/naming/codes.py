@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.hypotheses.formed import aborted_while_leaving
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.parting import Parting
@@ -70,8 +71,7 @@ def _was_signalled(facts: Facts) -> bool:
 
 def _was_leaving(facts: Facts) -> bool:
     """Its program was over, and native code ended it while Python shut down."""
-    ends = [facts.case.ranks[rank].exit for rank in facts.culprits]
-    return all(end is not None and end.leaving and end.fatal_signal for end in ends)
+    return all(aborted_while_leaving(facts.case, rank) for rank in facts.culprits)
 
 
 def _in_messages(facts: Facts) -> bool:

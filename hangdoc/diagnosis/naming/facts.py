@@ -15,7 +15,16 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.formed import formed
 from hangdoc.diagnosis.hypotheses.forms import Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
-from hangdoc.diagnosis.naming.parting import Parted, Ways, deciding, parted_by, skips_theirs, ways_of
+from hangdoc.diagnosis.naming.parting import (
+    Parted,
+    Ways,
+    caught,
+    deciding,
+    is_end_of_items,
+    parted_by,
+    skips_theirs,
+    ways_of,
+)
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
@@ -115,6 +124,17 @@ class Facts:
     def decides(self) -> Predicate | None:
         """The test on one of these ways that is the likeliest reason."""
         return deciding(self.reasons, self.ways)
+
+    @property
+    def shows_parting(self) -> bool:
+        """What parted the sides can be seen, or the form says it by itself. Without sources, as in dumps, calls that do
+        not fit may have come apart by a loop, a test or an exception."""
+        return self.form.kind != FormKind.MISALIGNED or bool(self.program.files)
+
+    @property
+    def ran_out(self) -> bool:
+        """A handler of the end of items may have parted the sides."""
+        return any(map(is_end_of_items, caught(self.reasons)))
 
     @cached_property
     def parted(self) -> Parted:

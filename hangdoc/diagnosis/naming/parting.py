@@ -92,10 +92,12 @@ def parted_by(facts: Facts) -> Parted:
         return Parted(Parting.ARMS)
     if _by_exception(facts, own, other):
         return Parted(Parting.EXCEPTION)
-    left, stayed = _loop_of(other, own), _loop_of(own, other)
+    if facts.ran_out:
+        return Parted(Parting.LEFT_LOOP)
+    left, stayed = _loop_of(facts.program, other, own), _loop_of(facts.program, own, other)
     decides = facts.decides
     if decides is not None and decides.kind not in LOOPS:
-        loops = (loop for loop in (*_loops(own), *_loops(other)) if _ends(facts.program, decides, loop))
+        loops = (p for side in (own, other) for p in _loops(facts.program, side) if _ends(facts.program, decides, p))
         loop = next(loops, None) or _loop_of_skipped_round(facts.program, decides, other)
         return Parted(Parting.LEFT_LOOP, loop) if loop is not None else Parted(Parting.BRANCH)
     if decides is not None and decides in (left, stayed):
@@ -189,13 +191,23 @@ def _asks_rank(test: Predicate) -> bool:
     return bool(asked) and all(map(is_rank_name, asked))
 
 
-def _loops(way: Way) -> Iterator[Predicate]:
+def _loops(program: Program, way: Way) -> Iterator[Predicate]:
     """The tests of the loops that the side is in; of `while True:` what ends it."""
     for frame, led in zip(way.frames, way.led, strict=True):
         for predicate, outcome in led.items():
-            inside = predicate.kind in LOOPS and outcome in _IN_ROUND and not _goes_over_model(predicate)
+            inside = (
+                predicate.kind in LOOPS and outcome in _IN_ROUND and not _goes_over_parts(program, predicate, frame)
+            )
             if inside or predicate.line > frame.line:
                 yield predicate
+
+
+def _goes_over_parts(program: Program, loop: Predicate, frame: Frame) -> bool:
+    """True of a loop over parts of a program, which all ranks have: `for block in blocks: x = block(x)`."""
+    targets = {name.strip() for name in loop.text.partition(" in ")[0].strip("()").split(",")}
+    places = program.places
+    called = (*places.calls_at(frame.file, frame.line), *places.called_objects_at(frame.file, frame.line))
+    return _goes_over_model(loop) or (loop.kind == "for" and not targets.isdisjoint(called))
 
 
 def _goes_over_model(loop: Predicate) -> bool:
@@ -203,10 +215,10 @@ def _goes_over_model(loop: Predicate) -> bool:
     return loop.subject.removesuffix("()").rpartition(".")[2] in names("model_part")
 
 
-def _loop_of(side: Way, other: Way) -> Predicate | None:
+def _loop_of(program: Program, side: Way, other: Way) -> Predicate | None:
     """The outermost loop that one side is in and the other is not."""
-    inside = {*_loops(other)}
-    return next((loop for loop in _loops(side) if loop not in inside), None)
+    inside = {*_loops(program, other)}
+    return next((loop for loop in _loops(program, side) if loop not in inside), None)
 
 
 def _is_past(facts: Facts, own: Way, loop: Predicate) -> bool:
@@ -236,6 +248,7 @@ def _loop_of_skipped_round(program: Program, test: Predicate, way: Way) -> Predi
     for frame, led in zip(way.frames, way.led, strict=True):
         function = program.function(frame.file, frame.line)
         loops = [p for p, outcome in led.items() if p.kind in LOOPS and outcome in _IN_ROUND and p.line < test.line]
+        loops = [loop for loop in loops if not _goes_over_parts(program, loop, frame)]
         if test not in led or not loops or function is None:
             continue
         loop = max(loops, key=lambda each: each.line)
@@ -251,6 +264,8 @@ def _left_a_library(facts: Facts, other: Way) -> bool:
     """True if a library calls the user's function in which the others are, and the culprits, which have been there,
     have come out of that call."""
     ways = fork(*facts.stacks, frames_of=every_frame)
+    if ways.frames is not None and is_library(ways.frames[0]):
+        return False  # they are in it as well
     below = ways.theirs[ways.common :]
     first = next((at for at, frame in enumerate(below) if is_library(frame)), len(below))
     runs_code = any(not is_library(frame) for frame in below[first:])
@@ -265,6 +280,15 @@ def _by_exception(facts: Facts, own: Way, other: Way) -> bool:
     first = facts.reason
     if first is not None and first.start == Kind.RAISED:
         return True
-    caught = (each for each in facts.reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
-    items = (each.item for each in caught if isinstance(each.item, Predicate))
-    return any(item.kind in _CAUGHT and item.subject not in _ENDS_OF_ITEMS for item in items)
+    return any(not is_end_of_items(item) for item in caught(facts.reasons))
+
+
+def caught(reasons: Sequence[Reason]) -> list[Predicate]:
+    """What may have caught something on one side alone, of the likeliest reasons."""
+    found = (each.item for each in reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
+    return [item for item in found if isinstance(item, Predicate) and item.kind in _CAUGHT]
+
+
+def is_end_of_items(handler: Predicate) -> bool:
+    """True of `except StopIteration:`, which is how a loop ends."""
+    return handler.subject in _ENDS_OF_ITEMS

@@ -58,5 +58,13 @@ def test_it_is_not_certain_of_a_condition(monkeypatch: pytest.MonkeyPatch) -> No
     assert told(monkeypatch, "failed_and_does_not_exit", (without.culprits, 1.0)).confidence == Confidence.CERTAIN
 
 
+@pytest.mark.parametrize("name", ["mesh_dumps_silent_extra", "mesh_dumps_two"])
+def test_without_sources_it_is_not_certain_of_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    today = diagnose(load_snapshot(case(name)))
+    found = told(monkeypatch, name, (today.culprits, 1.0))
+    assert (found.culprits, found.cause) == (today.culprits, today.cause)
+    assert found.confidence == Confidence.LIKELY
+
+
 def test_nobody_is_to_blame_where_today_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, "partition", ((0,), 1.0)).culprits == ()
