@@ -71,15 +71,13 @@ def _smallest(case: Case) -> set[Ranks]:
 
 
 def _repairs_of_all(suspects: Suspects, found: set[Ranks], orders: Mapping[int, Order]) -> None:
-    """Who is changed by a smallest repair, and whether that fits the rank's own order."""
+    """Who is changed by a smallest repair."""
     for ranks in left_together(orders):
         # Each of those who left their order together is mended with the others.
         if len(ranks) > 1 and found >= {(rank,) for rank in ranks}:
             found = {each for each in found if not set(ranks).issuperset(each)} | {ranks}
     for culprits in found:
         suspects.add(culprits, "a smallest repair of all calls")
-        if any(rank in orders and orders[rank].keeps for rank in culprits):
-            suspects.add(culprits, "a smallest repair breaks its own order")
 
 
 def _main_thread(case: Case, rank: int) -> int | None:

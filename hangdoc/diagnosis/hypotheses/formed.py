@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
@@ -15,7 +16,8 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.forms import EditKind, Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
-from hangdoc.diagnosis.needs.need import Need, NeedKind, Waiter
+from hangdoc.diagnosis.needs.need import Need, NeedKind, Reach
+from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.endings import is_echo
 from hangdoc.model.diagnosis import Activity
@@ -48,7 +50,9 @@ _EDITS = {"delete": EditKind.DELETE, "insert": EditKind.INSERT}
 def formed(case: Case, culprits: Ranks) -> Form:
     """What is said of these culprits. () of culprits: nobody's code is to blame."""
     needs = needs_of(case)
-    explained = tuple(need for rank, need in needs.items() if rank not in culprits)
+    left = Needs(case).graph.left(culprits)
+    explained = tuple(need for rank, need in needs.items() if rank not in culprits and rank not in left)
+    unexplained = tuple(need for rank, need in needs.items() if rank in left)
     own = next((needs[rank] for rank in culprits if rank in needs), None)
     owed = _owed(culprits, needs)
     if not culprits:
@@ -58,10 +62,10 @@ def formed(case: Case, culprits: Ranks) -> Form:
     edit = EditKind.NONE if gap is None else _EDITS[gap.kind]
     found = _argument(case, culprits) if gap is None or _same_place(gap) else ""
     if found:
-        return Form(FormKind.UNEQUAL, owed, own, explained, edit=edit, gap=gap, argument=found)
+        return Form(FormKind.UNEQUAL, owed, own, explained, unexplained, edit, gap, argument=found)
     kind = _kind(case, culprits, kinds, owed, own, gap)
     circle = tuple(each for each in NeedKind if any(need.kind == each for need in (own, owed) if need is not None))
-    return Form(kind, owed, own, explained, (), edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
+    return Form(kind, owed, own, explained, unexplained, edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
 
 
 def _kind(
@@ -75,11 +79,11 @@ def _kind(
         return FormKind.GONE if own_end and not (gap is None and _was_ended(case, culprits)) else FormKind.MISALIGNED
     if kinds & _STOPPED:
         return FormKind.STOPPED
-    if own is not None and own.kind == NeedKind.COUNT and gap is None:
+    if own is not None and _meets(own) and gap is None:
         return FormKind.NEVER_MET
     if not kinds <= COMMUNICATING or (own is not None and own.kind == NeedKind.KEY):
         return FormKind.BUSY
-    if owed is not None and owed.kind == NeedKind.COUNT:
+    if owed is not None and _meets(owed):
         return FormKind.NEVER_MET
     if owed is not None and owed.kind not in (NeedKind.JOIN, NeedKind.RECEIVE, NeedKind.SEND):
         return FormKind.MISSED
@@ -117,17 +121,18 @@ def _was_ended(case: Case, culprits: Ranks) -> bool:
     return case.job.ended and all(end is not None and end.signal == signal.SIGTERM for end in ends)
 
 
+def _meets(need: Need) -> bool:
+    """True if it is that the members of a group come together; of what the program counts itself, others give it."""
+    return need.kind == NeedKind.COUNT and need.reach == Reach.RANKS
+
+
 def needs_of(case: Case) -> dict[int, Need]:
-    """Rank → what its main thread waits for. Thousands of ranks share a few sets of ranks that they wait for."""
+    """Rank → what its main thread waits for; of one whose line does not show it, by what it does."""
     found = {}
-    shared: dict[frozenset[int], tuple[int, ...]] = {}
-    for rank, activity in case.activities.items():
-        kind = need_of(activity)
+    for rank, need in Needs(case).by_rank.items():
+        kind = need_of(case.activities[rank])
         if kind is not None and rank not in case.hidden:
-            on = case.graph.on(rank)
-            if on not in shared:
-                shared[on] = tuple(sorted(on))
-            found[rank] = Need(kind, activity.text, Waiter(rank), shared[on])
+            found[rank] = replace(need, kind=kind) if need.kind == NeedKind.OUTSIDE else need
     return found
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.calls import by_calls
-from hangdoc.diagnosis.hypotheses.forms import Form
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
+from hangdoc.diagnosis.hypotheses.owing import by_needs
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
+from hangdoc.diagnosis.hypotheses.rounds import by_rounds
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
 from hangdoc.model.kinds import Confidence
@@ -36,8 +37,6 @@ class Hypothesis:
     share: float
     evidence: Evidence
     """For and against: each kind counts by its weight."""
-    form: Form = field(default_factory=Form)
-    """What it says has happened."""
 
     @property
     def confidence(self) -> Confidence:
@@ -80,7 +79,7 @@ def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> 
 def suspected(case: Case) -> Mapping[Ranks, Evidence]:
     """All suspects and the evidence, before anybody weighs it."""
     suspects = Suspects(case)
-    for gather in (by_proofs, by_waits, by_calls, by_unlikeness, by_effect, by_likeness):
+    for gather in (by_proofs, by_waits, by_calls, by_needs, by_rounds, by_unlikeness, by_effect, by_likeness):
         gather(suspects)
     return suspects.evidence()
 

@@ -5,6 +5,7 @@ N runs of one program of which most are right (Mirgorodskiy, Maruyama and Miller
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -27,6 +28,7 @@ def by_unlikeness(suspects: Suspects) -> None:
     suspects.add_classes(classes(_side_threads(suspects)), "other threads")
     _values(suspects)
     _groups(suspects)
+    _output(suspects)
     if len(suspects.ranks) <= _MOST_RANKS:
         _lines(suspects)
 
@@ -66,6 +68,17 @@ def _groups(suspects: Suspects) -> None:
         suspects.add(few, "another number of groups")
 
 
+def _output(suspects: Suspects) -> None:
+    """The rank that alone wrote what others, at the same statement, have not."""
+    writers: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    for each in suspects.case.job.written:
+        if each.rank is not None and each.places:
+            writers[each.places[0]].add(each.rank)
+    alone = {rank for ranks in writers.values() if len(ranks) == 1 for rank in ranks}
+    if len(alone) == 1 and len(suspects.ranks) > 2:
+        suspects.add(alone, "wrote a line alone")
+
+
 def _fewer(values: Mapping[int, Hashable]) -> Ranks:
     """The ranks of the rarer of two values; () of any other number of values, and of two halves."""
     found = sorted(classes(values), key=len)
@@ -83,11 +96,17 @@ def _lines(suspects: Suspects) -> None:
     table, seen = suspects.case.table, tuple(sorted(suspects.case.seen))
     if not table or len(table.known(seen)) < len(seen):
         return
+    ways = {rank: _way(each.stack) for rank, each in suspects.case.activities.items()}
     for ranks in suspects.every():
         mine, others = tuple(r for r in ranks if r in seen), tuple(r for r in seen if r not in ranks)
-        if mine and others and any(table.ran_alone(mine, others)):
-            suspects.add(ranks, "ran lines alone")
-        if mine and others and any(table.ran_alone(others, mine)):
+        beside = {ways[r] for r in mine} <= {ways[r] for r in others}
+        where = "where others stand" if beside else "where no other stands"
+        alone = list(table.ran_alone(mine, others)) if mine and others else []
+        if alone:
+            suspects.add(ranks, f"ran lines alone, {where}")
+        if any(suspects.needs.program.leaves(*place) for place in alone):
+            suspects.add(ranks, "left a round or a function alone")
+        if mine and others and not beside and any(table.ran_alone(others, mine)):
             suspects.add(ranks, "lacks lines that all others ran")
     for rank in table.ran_what_no_other_has(seen):
         suspects.add((rank,), "ran what no other has")

@@ -1,7 +1,7 @@
 """The sets of ranks that may be to blame, with the kinds of evidence for each.
 
 Example: ranks 0 and 1 wait in an all_reduce for rank 2, which sleeps at another line → (2,) with 'root', 'sole root',
-'frees all', 'odd place', and (0,), (1,) with less.
+'frees all alone', 'another stack', and (0,), (1,) with less.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.needs.needs import Needs
 
 Ranks = tuple[int, ...]
 """In order, each once."""
@@ -24,7 +25,7 @@ class Suspects:
     """Collects them. Whoever is named by any kind of evidence is a suspect, and each rank alone is one."""
 
     def __init__(self, case: Case) -> None:
-        self.case = case
+        self.case, self.needs = case, Needs(case)
         self.ranks: Ranks = tuple(sorted(case.activities))
         self._kinds: dict[Ranks, set[str]] = {(rank,): set() for rank in self.ranks if rank not in case.hidden}
 

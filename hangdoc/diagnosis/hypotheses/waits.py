@@ -7,7 +7,7 @@ alone would go on; who waits for a rank of the circle without being in it is onl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from hangdoc.diagnosis.components import components
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
@@ -21,9 +21,10 @@ Node = int | tuple[str, int]
 def by_waits(suspects: Suspects) -> None:
     """The roots, the circle, and who is awaited how."""
     case, graph = suspects.case, suspects.case.graph
-    suspects.add(graph.roots, "root")
-    if len(graph.roots) == 1:
-        suspects.add(graph.roots, "sole root")
+    roots = suspects.needs.graph.roots
+    suspects.add(roots, "root")
+    if len(roots) == 1:
+        suspects.add(roots, "sole root")
     suspects.add((rank for rank in graph.stuck if case.activities[rank].kind in MESSAGES), "all in messages")
     sharing = Counter(id(wait.on) for wait in graph.waits)
     awaited: Counter[int] = Counter()
@@ -59,19 +60,16 @@ def _circle(suspects: Suspects) -> None:
 
 def by_effect(suspects: Suspects) -> None:
     """What it would mean if it were these. After all others: it looks at each suspect."""
-    graph, activities = suspects.case.graph, suspects.case.activities
-    parts = _parts(suspects)
-    known: dict[tuple[int, ...], bool] = {}
+    case, needs = suspects.case, suspects.needs.graph
+    activities = case.activities
+    calls = [(wait.waiter, wait.on, False) for wait in case.graph.waits]
+    given = [(need.waiter.rank, need.on, need.either) for need in needs.needs]
+    frees = _Effect(suspects.ranks, calls, case.graph.movable, case.graph.dissolves if case.graph.stuck else None)
+    ends = _Effect(suspects.ranks, given, needs.movable, needs.dissolves if needs.stuck else None)
     for ranks in suspects.every():
-        part = tuple(sorted(parts[rank] for rank in ranks))
-        if part not in known:
-            known[part] = bool(graph.stuck) and graph.dissolves(ranks)
-        if known[part]:
-            suspects.add(ranks, "frees all")
-            if len(ranks) == 1:
-                suspects.add(ranks, "frees all alone")
         for kind, holds in (
-            ("among the roots", graph.roots >= set(ranks)),
+            ("frees all alone", len(ranks) == 1 and frees.of(ranks)),
+            ("ends all needs", ends.of(ranks)),
             ("in calls", all(activities[rank].kind == ActivityKind.IN_COLLECTIVE for rank in ranks)),
             ("half of the ranks", 2 * len(ranks) == len(suspects.ranks)),
             ("most ranks", 2 * len(ranks) > len(suspects.ranks)),
@@ -80,18 +78,37 @@ def by_effect(suspects: Suspects) -> None:
                 suspects.add(ranks, kind)
 
 
-def _parts(suspects: Suspects) -> dict[int, int]:
-    """Rank → a number that all have which wait for the same ranks, and for which the same ranks wait: of thousands in
-    one call each frees the others as any other does."""
-    graph = suspects.case.graph
-    sets = distinct_waits(graph.waits)
-    waits: defaultdict[int, list[int]] = defaultdict(list)
-    awaited: defaultdict[int, list[int]] = defaultdict(list)
-    for wait in graph.waits:
-        waits[wait.waiter].append(id(wait.on))
-    for number, wait in enumerate(sets):
-        for rank in wait.on:
-            awaited[rank].append(number)
-    numbers: dict[Hashable, int] = {}
-    keys = {rank: (tuple(waits[rank]), tuple(awaited[rank]), rank in graph.movable) for rank in suspects.ranks}
-    return {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}
+class _Effect:
+    """Whether nobody is stuck once some ranks wait for nothing. Of thousands that wait for the same ranks, and for
+    which the same ranks wait, each frees the others as any other does: that is asked once."""
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        waits: Sequence[tuple[int, tuple[int, ...], bool]],
+        movable: frozenset[int],
+        dissolves: Callable[[tuple[int, ...]], bool] | None,
+    ) -> None:
+        """``waits``: (who, for which ranks, whether one of them is enough). ``dissolves``: None where nobody is
+        stuck."""
+        self._dissolves, self._known = dissolves, dict[tuple[int, ...], bool]()
+        sets = {(id(on), either): on for _, on, either in waits}
+        waiting: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
+        awaited: defaultdict[int, list[int]] = defaultdict(list)
+        for waiter, on, either in waits:
+            waiting[waiter].append((id(on), either))
+        for number, on in enumerate(sets.values()):
+            for rank in on:
+                awaited[rank].append(number)
+        numbers: dict[Hashable, int] = {}
+        keys = {rank: (tuple(waiting[rank]), tuple(awaited[rank]), rank in movable) for rank in ranks}
+        self._parts = {rank: numbers.setdefault(key, len(numbers)) for rank, key in keys.items()}
+
+    def of(self, ranks: tuple[int, ...]) -> bool:
+        """True if all go on once these do."""
+        if self._dissolves is None:
+            return False
+        part = tuple(sorted(self._parts[rank] for rank in ranks))
+        if part not in self._known:
+            self._known[part] = self._dissolves(ranks)
+        return self._known[part]

@@ -46,6 +46,19 @@ class NeedKind(Word):
     """Nothing of the job's: a person, a disk, a clock, its own work."""
 
 
+class Reach(Word):
+    """Of whom the need is."""
+
+    RANKS = "ranks"
+    """Of ranks that the calls themselves name."""
+    JOB = "job"
+    """Of other processes of the job: any of them may give it."""
+    OWN = "own"
+    """Of the rank's own threads and children."""
+    OUTSIDE = "outside"
+    """Of nothing of the job's."""
+
+
 AMONG_RANKS = frozenset({NeedKind.JOIN, NeedKind.RECEIVE, NeedKind.SEND, NeedKind.DEVICE})
 """Calls and messages of torch.distributed."""
 
@@ -70,6 +83,7 @@ class Need:
     """The ranks whose part it is; () where it is none's, or nobody knows."""
     either: bool = False
     """One of ``on`` is enough; False: it takes all of them (an OR and an AND node of the graph)."""
+    reach: Reach = Reach.RANKS
     seen_by: str = "stack"
     """'journal', 'stack', 'process', 'socket', 'store', 'source': the source that shows it."""
     since: float | None = None

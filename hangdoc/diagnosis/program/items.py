@@ -67,6 +67,16 @@ class Predicate:
         return self.text.partition(" in ")[2] if self.kind in ("for", "comprehension") else self.text
 
     @property
+    def target(self) -> str:
+        """What a loop sets in each round: 'row' of 'row in rows'; '' of others."""
+        return self.text.partition(" in ")[0] if self.kind in ("for", "comprehension") else ""
+
+    @property
+    def is_negated(self) -> bool:
+        """True of `not x`."""
+        return self.text.startswith("not ")
+
+    @property
     def asks_for_none(self) -> bool:
         """True of `x is None` and `x is not None`."""
         return self.text.endswith((" is None", " is not None"))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from hangdoc.diagnosis.program.bodies import SCOPES, Body
-from hangdoc.diagnosis.program.pieces import Piece
+from hangdoc.diagnosis.program.pieces import Piece, walk
 
+_LEAVES = (ast.Continue, ast.Break, ast.Return, ast.Raise)
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -50,6 +51,17 @@ class Outline:
     def lines_with(self, word: str) -> Sequence[int]:
         """The lines that hold the identifier, each once."""
         return self._words.get(word, ())
+
+    @cached_property
+    def leaving(self) -> frozenset[int]:
+        """The lines of suites under a condition that end by leaving the round, the loop or the function."""
+        found: set[int] = set()
+        for node in walk(self.piece.tree):
+            suites = [node.body] if isinstance(node, ast.If | ast.ExceptHandler | ast.match_case) else []
+            for suite in [*suites, node.orelse] if isinstance(node, ast.If) else suites:
+                if suite and isinstance(suite[-1], _LEAVES):
+                    found.update(range(suite[0].lineno, (suite[-1].end_lineno or suite[-1].lineno) + 1))
+        return frozenset(found)
 
     @cached_property
     def _words(self) -> dict[str, list[int]]:

@@ -68,6 +68,19 @@ class Places:
         }
         return sorted(found, reverse=True)
 
+    def leading_to(self, file: str, line: int) -> list[Place]:
+        """The statements that call the function around a line, or hand it on to be called."""
+        body = self._lookup.index.at(file, line)
+        if body is None or body.definition is None:
+            return []
+        found = (site for site in callers(self._lookup, body) if site.function.file in self._files)
+        return list(dict.fromkeys((site.function.file, site.function.line_of(site.node)) for site in found))
+
+    def bodies_of(self, name: str) -> list[Place]:
+        """The first lines of the bodies of the functions of that name."""
+        found = self._lookup.index.functions_named(name)
+        return [(body.file, body.body_line) for body in found if body.file in self._files]
+
     def entered_from_outside(self) -> list[Place]:
         """The first lines of the bodies of functions which nobody in the program calls, so that a library does."""
         return [

@@ -61,6 +61,13 @@ class Program:
         files = self.files if file is None else (file,)
         return [each for file in files for function in self.functions(file) for each in function.predicates]
 
+    def leaves(self, file: str, line: int) -> bool:
+        """True if whoever runs the line then leaves the round, the loop or the function, which not all do there.
+
+        Example: both lines of `if not rows: ⏎ self.skipped += 1 ⏎ continue`, but the test.
+        """
+        return any(line in each.leaving for each in self._outlines(file))
+
     def slice_back(
         self,
         file: str,

@@ -20,6 +20,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, suspected, weights
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
+from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.verdict import prepared
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.kinds import Confidence
@@ -245,5 +246,8 @@ def test_ranks_that_wait_alike_have_the_effect_that_each_has(seed: int) -> None:
     """The graph is asked once for all of them."""
     case = prepared(snapshot(simulated(seed, messages=seed % 2 == 1)))
     found = suspected(case)
-    asked = {ranks for ranks in found if case.graph.stuck and case.graph.dissolves(ranks)}
-    assert {ranks for ranks, kinds in found.items() if "frees all" in kinds} == asked
+    asked = {ranks for ranks in found if case.graph.stuck and len(ranks) == 1 and case.graph.dissolves(ranks)}
+    assert {ranks for ranks, kinds in found.items() if "frees all alone" in kinds} == asked
+    needs = Needs(case).graph
+    ended = {ranks for ranks in found if needs.stuck and needs.dissolves(ranks)}
+    assert {ranks for ranks, kinds in found.items() if "ends all needs" in kinds} == ended
