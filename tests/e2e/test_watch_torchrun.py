@@ -106,7 +106,7 @@ def test_ctrl_c_of_a_training_job_is_no_failure(tmp_path: Path, mark: str) -> No
 
 @pytest.mark.slow
 def test_ranks_run_to_their_end_when_the_watcher_is_killed(tmp_path: Path, mark: str) -> None:
-    command = by_hand(tmp_path, "say('under way'); time.sleep(2)")
+    command = without_agent(tmp_path, "say('under way'); time.sleep(2)")
     output = tmp_path / "output"
     with output.open("wb") as file:
         watcher = subprocess.Popen(

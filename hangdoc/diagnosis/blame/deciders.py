@@ -72,6 +72,7 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
+    ended_first,
     gone_roots,
     left_out_by_one,
     lock_left_behind,
@@ -372,6 +373,7 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
+    ended_first,
     other_micro_batches,
     outside_schedule,
     waiting_threads,

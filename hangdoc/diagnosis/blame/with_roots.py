@@ -31,6 +31,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     CutOff,
+    EndedFirst,
     Explanation,
     Gone,
     HeldUpUnseen,
@@ -56,6 +57,17 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
         sure = f"{sure}; most ranks have ended well, so the others may have made a call too many"
         return Blame(Gone(), gone, (left,), proved=proved, sure=sure)
     return Blame(Gone(), gone, proved=proved, confidence=how, sure=sure)
+
+
+def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
+    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
+    explains; before the graph, in which a rank that has ended waits like any other."""
+    case = inquiry.case
+    if case.job.mode != "dump" or not case.times.ended_first:
+        return None
+    ranks = case.times.ended_first
+    sure = "the times of the dump files, and of the last calls in them"
+    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:

@@ -34,6 +34,9 @@ _AT_WORK, _OF_TIMEOUT = 30.0, 0.05
 that rank may be at work that all others wait for, such as a checkpoint. Chosen by hand."""
 _STALL_UNSEEN = 20.0
 """The same where the dumps hold only what was under way."""
+_STILL_MOVED, _LONG_BEFORE = 0.5, 0.8
+"""Shares of a time-out: a rank whose dump shows that it moved less than the first before, and that was written longer
+than the second before all that timed out, ended then. Chosen by hand: both, as hosts' clocks differ."""
 _TIMES_USUAL = 3.0
 """Times the longest pause that the job made before; chosen by hand."""
 
@@ -77,6 +80,11 @@ class DumpTimes:
     """Seconds between the first and the last dump."""
     ahead: tuple[int, int] | None = None
     """(rank that completed a call, rank that had not issued it), where the dumps are of different moments."""
+    ended_first: tuple[int, ...] = ()
+    """The ranks whose dumps were written long before those of the ranks that timed out, when they had just moved: the
+    ranks wrote them as they ended."""
+    before: float = 0.0
+    """By how many seconds, at least."""
 
     @property
     def first_out(self) -> Waited | None:
@@ -113,7 +121,31 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     moment = _moment(programs, streams, now, waits, usual, apart=apart is not None)
     if moment is Moment.FRESH and not (trusted and _tell_apart(written)):
         moment = Moment.TIMELESS
-    return DumpTimes(moment, waits, skew, apart)
+    ended = _ended_first(written, latest, waits) if trusted else ()
+    out = [written[wait.rank] for wait in waits if wait.gave_up]
+    before = min(out) - max(written[rank] for rank in ended) if ended else 0.0
+    return DumpTimes(moment, waits, skew, apart, ended, before)
+
+
+def _ended_first(written: Mapping[int, float], latest: Mapping[int, float], waits: Sequence[Waited]) -> tuple[int, ...]:
+    """``DumpTimes.ended_first``; () where that is half of the ranks or more.
+
+    Example: ranks 0 to 2 gave up after 600 s, and rank 3's dump was written 600 s before theirs, half a second after
+    its last call → (3,).
+    """
+    out = [wait for wait in waits if wait.gave_up]
+    limit = min((wait.timeout or _USUAL_TIMEOUT for wait in out), default=0.0)
+    first = min((written[wait.rank] for wait in out), default=0.0)
+    gave_up = {wait.rank for wait in out}
+    found = tuple(
+        rank
+        for rank, at in sorted(written.items())
+        if rank not in gave_up
+        and latest[rank] > 0
+        and at - latest[rank] < _STILL_MOVED * limit
+        and at + _LONG_BEFORE * limit < first
+    )
+    return found if 2 * len(found) < len(written) else ()
 
 
 def _waits(

@@ -28,11 +28,9 @@ def conditions_of_call(
 ) -> list[Condition]:
     """The conditions around the call: in its function, or by which the loop around it leaves items out, or else around
     the calls of that function; without those that ``stack`` has passed."""
-    for at, around in enumerate(_around_call(sources, call, stack, kinds)):
-        left_out = not around and kinds == CONDITIONS and not at
-        found = [] if left_out else around
-        if found:  # a test of the rank goes alike every time
-            return sorted(found[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
+    for around in _around_call(sources, call, stack, kinds):
+        if around:  # a test of the rank goes alike every time
+            return sorted(around[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
     return []
 
 

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.diagnosis.causes.left_program import early_end
-from hangdoc.diagnosis.causes.phrases import at, one_place, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, last_issued, one_place, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
@@ -20,6 +20,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     Diverged,
+    EndedFirst,
     EndedMeanwhile,
     Explanation,
     Gone,
@@ -34,6 +35,7 @@ from hangdoc.model.kinds import GONE, ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import RankSnapshot
+from hangdoc.model.wording import name_duration
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
@@ -210,6 +212,30 @@ def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
         return ""
     first = next(iter(places.values()))
     return [Does(tuple(rank for rank, at in places.items() if at == first), "was", "were"), " at ", first]
+
+
+@cause("HD401", explains=EndedFirst, order=95)
+def ended_first(case: Case, blame: Blame[EndedFirst]) -> Finding:
+    """HD401: the ranks wrote their dumps as they ended; the others' are from their time-out."""
+    ranks = blame.culprits
+    long = name_duration(blame.found.seconds)
+    one = len(ranks) == 1
+    return Finding(
+        "HD401",
+        sentence(
+            [
+                [Does(ranks, "stopped", "stopped"), " first: ", "its dump was" if one else "their dumps were"],
+                f" written {long} before the others'",
+            ],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined(
+            f"nothing had timed out in {'it' if one else 'them'} yet, and the others waited until they timed out",
+            last_issued(case, ranks[0]),
+        ),
+        ["read the last lines of ", Ranks(ranks), f" in the job's log: they say why {'it' if one else 'they'} ended"],
+        "no process was seen: only the times of the dumps tell that it ended",
+    )
 
 
 @cause("HD401", explains=(Diverged, Gone, OutsideWait, MissingPartner), order=90)

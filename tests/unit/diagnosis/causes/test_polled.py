@@ -62,7 +62,7 @@ def test_what_has_the_same_names_is_polled_for() -> None:
 
 
 def test_a_test_of_the_rank_around_the_call_decides_nothing() -> None:
-    assert _found(EXPORT.replace("if self.worth(name):", "if True:"), 18) is None
+    assert _found(EXPORT.replace("if self.worth(name):\n    ", "self.worth(name)\n"), 18) is None
 
 
 def test_a_loop_that_asks_by_a_function() -> None:
