@@ -55,8 +55,9 @@ from hangdoc.model.snapshot import (
 from hangdoc.model.store import RendezvousStore
 
 _LAUNCHER = -1
-_LATE = 0.7
-"""Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
+_LATE = 1.5
+"""Seconds that a probe may take beyond the gap, on a machine that has more to do than it can. A rank with a held GIL
+never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
 _INJECTION_SECONDS = 10.0
