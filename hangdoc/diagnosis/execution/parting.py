@@ -142,7 +142,7 @@ class Executions:
             for other in self.alike(first, others):
                 pair = self.pair(first, other)
                 found = parting(self.sources, pair) if pair is not None else None
-                if pair is not None and found is not None:
+                if pair is not None and found is not None and self._is_one_round(pair, found.column):
                     if not self._agree(pair, found, first, culprits, others):
                         return None
                     return self._raised_under(pair, found, (first, other)) or found
@@ -276,6 +276,21 @@ class Executions:
                 if value and value != values[side]:
                     return False
         return True
+
+    def _is_one_round(self, pair: Pair, column: int) -> bool:
+        """False if one side had decided that more often by then: what it decided anew, the other may only have before
+        it. Calls that look alike align a rank that left one out with the others' round before."""
+        numbers = {number for side in (0, 1) if (number := self._number(pair, side, column)) is not None}
+        return len(numbers) < 2
+
+    def _number(self, pair: Pair, side: int, column: int) -> int | None:
+        """The how manieth time it is that the side decides that; None where not all times are counted."""
+        act, trace_of = pair.act(side, column), self._trace(pair.ranks[side])
+        if act is None or act.decided is None or trace_of is None or act.decided.key not in trace_of.counts:
+            return None
+        key = act.decided.key
+        later = (each for each in trace_of.acts if each.decided is not None and each.decided.key == key)
+        return sum(trace_of.counts[key].values()) - sum(each.at_ns > act.at_ns for each in later)
 
     def _raised_under(self, pair: Pair, found: Parting, ranks: tuple[int, int]) -> Parting | None:
         """The decision that led to the line that raised what one side alone caught there; None where none is seen."""
