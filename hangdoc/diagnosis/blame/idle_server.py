@@ -13,7 +13,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of, would_end
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, innermost_loop, walk
 from hangdoc.diagnosis.state.process import at_rest, is_moving, thread_files
@@ -65,7 +65,7 @@ def _serves(case: Case, rank: int) -> bool:
 
 def _in_loop(sources: Sources, stack: Stack) -> bool:
     trees = ((frame, sources.function(frame.file, frame.line)) for frame in user_stack(stack))
-    return any(g.kind == "loop" for frame, tree in trees if tree is not None for g in guards(tree, frame.line))
+    return any(loops_around(tree, frame.line) for frame, tree in trees)
 
 
 def _asks_outside(process: Process, thread: Thread) -> str:

@@ -19,7 +19,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, loops_around
 
 
 def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoint]) -> Alignment:
@@ -144,8 +144,7 @@ def _may_repeat(case: Case, mine: Token, theirs: Token) -> bool:
     beside = where.theirs[where.common].line if where.within_function is not None else 0
     for i, frame in enumerate(own[: last + 1]):
         tree = case.sources.function(frame.file, frame.line)
-        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None else []
-        if is_library(frame) or any(i or not loop.holds(beside) for loop in loops):
+        if is_library(frame) or any(i or not loop.holds(beside) for loop in loops_around(tree, frame.line)):
             return True
     return not where.frames
 

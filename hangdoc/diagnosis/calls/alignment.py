@@ -101,8 +101,7 @@ def shifted(history: GroupHistory) -> Alignment | None:
     Unlike sites alone are no fault, but here the others never call from the extra one's site, and each later call is
     from the site of the others' call before. Example: [A, X, B, C] | [A, B, C, D] → X is extra.
     """
-    # Ranks of equal programs share one list.
-    lists = list({id(calls): calls for rank in history.members if (calls := history.tokens.get(rank))}.values())
+    lists = list(filter(None, history.lists(history.members)))
     for mine in lists if len(lists) <= _MOST_LISTS else ():
         others = [calls for calls in lists if not _same_sites(calls, mine)]
         theirs = max(others, key=len, default=[])

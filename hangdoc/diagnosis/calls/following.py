@@ -20,10 +20,7 @@ def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
     if history.inferred or _like(call) == _like(before):
         return False
     found = False
-    # Ranks of equal programs share one list.
-    lists = [history.tokens[rank] for rank in (call.rank, before.rank) if rank in history.tokens]
-    lists = list({id(each): each for each in (*lists, *history.tokens.values())}.values())
-    for tokens in lists[:_MOST_LISTS]:
+    for tokens in history.lists((call.rank, before.rank, *history.tokens))[:_MOST_LISTS]:
         for first, second in pairwise(tokens):
             if _like(second) != _like(call):
                 continue

@@ -96,6 +96,11 @@ class GroupHistory:
         """The last sequence number that ``rank`` issued (0: none)."""
         return max(last_number(self.tokens.get(rank, ())), self.counted.get(rank, 0))
 
+    def lists(self, ranks: Iterable[int]) -> list[Sequence[Token]]:
+        """The calls of these ranks, as far as known: ranks of equal programs share one list, which comes once."""
+        known = (self.tokens[rank] for rank in ranks if rank in self.tokens)
+        return list({id(calls): calls for calls in known}.values())
+
     def first_pending(self, rank: int) -> int:
         """The number of the first call that the rank's device has not completed; 0: none, or no device has them."""
         calls = self.tokens.get(rank, ())

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.frames.landmarks import plain
 
 
-def calls_of(histories: Iterable[GroupHistory], call: Token, ranks: Iterable[int]) -> dict[int, Token]:
+def calls_of(histories: Iterable[GroupHistory], call: Token, ranks: Collection[int]) -> dict[int, Token]:
     """Rank → its own call of that number, group and operation; ranks of which none is known are left out.
 
     Example: rank 0 stands for ranks 0 and 1 in barrier #5 at line 9 → {0: that of line 9, 1: its own, of line 6}.
     """
     history = next((each for each in histories if each.key == call.group and not each.inferred), None)
-    found: dict[int, Token] = {}
-    of_list: dict[int, Token | None] = {}  # ranks of equal programs share one list
-    for rank in ranks if history is not None else ():
-        calls = history.tokens.get(rank, []) if history is not None else []
-        if id(calls) not in of_list:
-            newest = (each for each in reversed(calls) if each.sequence <= call.sequence)
-            own = next(newest, None)
-            of_list[id(calls)] = own if own is not None and _is_one(own, call) else None
-        if (known := of_list[id(calls)]) is not None:
-            found[rank] = known
-    return found
+    if history is None:
+        return {}
+    of_list = {id(calls): _own_of(calls, call) for calls in history.lists(ranks)}
+    found = ((rank, of_list.get(id(history.tokens.get(rank)))) for rank in ranks)
+    return {rank: own for rank, own in found if own is not None}
 
 
-def _is_one(own: Token, call: Token) -> bool:
-    return (own.sequence, own.op, own.thread) == (call.sequence, call.op, call.thread)
+def _own_of(calls: Sequence[Token], call: Token) -> Token | None:
+    own = next((each for each in reversed(calls) if each.sequence <= call.sequence), None)
+    if own is None or (own.sequence, own.op, own.thread) != (call.sequence, call.op, call.thread):
+        return None
+    return own
 
 
 def who_came_by(calls: Mapping[int, Token], ranks: tuple[int, ...], file: str, function: str) -> tuple[int, ...]:

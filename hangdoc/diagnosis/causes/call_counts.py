@@ -60,9 +60,7 @@ def calls_from(case: Case, blame: Blame[Explanation], history: GroupHistory, cal
     lines = lines_of(call.site)
     counts: list[set[int]] = []
     for ranks in filter(None, (blame.culprits, others_of(case, blame))):
-        # Ranks of equal programs share one list.
-        lists = {id(calls): calls for rank in ranks if (calls := history.tokens.get(rank)) is not None}.values()
-        of_side = {sum(lines_of(t.site) == lines and t.op == call.op for t in calls) for calls in lists}
+        of_side = {sum(lines_of(t.site) == lines and t.op == call.op for t in each) for each in history.lists(ranks)}
         counts.append(of_side or {0})
     if [len(each) for each in counts] != [1, 1] or counts[0] == counts[1] or history.inferred:
         return None

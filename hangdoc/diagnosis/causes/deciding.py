@@ -28,7 +28,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards, loops_around
+from hangdoc.diagnosis.source.guards import CONDITIONS, loops_around
 from hangdoc.diagnosis.source.loops import reads_in_pieces
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
@@ -371,7 +371,7 @@ def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition
     if point is None or gap is None or tree is None:
         return None
     tested = {name.partition(".")[0] for name in point.guard.names}
-    loops = [g for g in guards(tree, point.guard.line) if g.kind == "loop" and set(g.counters) - set(g.rounds)]
+    loops = [g for g in loops_around(tree, point.guard.line) if set(g.counters) - set(g.rounds)]
     loop = next((g for g in reversed(loops) if tested & (set(g.counters) - set(g.rounds))), None)
     if loop is None and loops and not (is_telling(point) or point.seen or point.told):
         loop = loops[-1] if _may_have_fewer(case, replace(point, guard=loops[-1])) else None

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.message import Condition, Message, Ranks, Verb, joined, sentence
 
 
@@ -56,5 +56,5 @@ def _loop_within(case: Case, block: Token, call: Token) -> Condition | None:
     tree = case.sources.function(inside.file, inside.line) if inside is not None else None
     if head is None or inside is None or tree is None:
         return None
-    loops = (g for g in guards(tree, inside.line) if g.kind == "loop" and g.line > head.line)
+    loops = (g for g in loops_around(tree, inside.line) if g.line > head.line)
     return next((cited(loop, inside.file) for loop in loops), None)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of, walk
@@ -73,7 +73,7 @@ def root_of_round(tree: ast.AST, line: int, *, of_items: bool = False) -> bool:
     Examples: `for src in range(world): ⏎ dist.broadcast(x, src=src)`; `for e in entries: ⏎ … src=e.owner`.
     """
     loops = [node for node in walk(tree) if isinstance(node, ast.For) and holds(node, line)]
-    counted = {name for guard in guards(tree, line) if guard.kind == "loop" for name in guard.rounds}
+    counted = {name for guard in loops_around(tree, line) for name in guard.rounds}
     counted |= {n.id for loop in loops if of_items for n in walk(loop.target) if isinstance(n, ast.Name)}
     calls = (node for node in walk(tree) if isinstance(node, ast.Call) and holds(node, line))
     given = (name.partition(".")[0] for call in calls for name in names_in(peer_given(call, call.args)))

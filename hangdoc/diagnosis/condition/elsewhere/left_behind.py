@@ -152,7 +152,7 @@ def _changes(sources: Sources, touching: Sequence[_Statement], owner: str) -> li
         changing |= each.classes
         if kinds and each.classes and each.classes.isdisjoint(kinds):
             continue  # another class's, of the same name
-        in_loop = any(guard.kind == "loop" for guard in guards(each.change.tree, line))
+        in_loop = bool(loops_around(each.change.tree, line))
         if not each.adds and (within == "<module>" or local) and not in_loop:
             continue  # where a plain name begins
         if not each.adds:

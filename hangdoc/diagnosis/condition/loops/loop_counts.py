@@ -299,7 +299,7 @@ def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> 
     if tree is None:
         return False
     mine, theirs, around = (
-        {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (here.line, there.line, loop.guard.line)
+        {g.place for g in loops_around(tree, line)} for line in (here.line, there.line, loop.guard.line)
     )
     own = (there.file, plain(there.function)) == (loop.file, loop.function)
     return not (mine & theirs) - ({*around, loop.guard.place} if own else set())
