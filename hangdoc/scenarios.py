@@ -71,7 +71,7 @@ class Scenario:
     @property
     def missing(self) -> tuple[str, ...]:
         """Those of them that this Python does not have."""
-        return tuple(name for name in self.requires if not _installed(name))
+        return tuple(name for name in self.requires if not installed(name))
 
     @property
     def title(self) -> str:
@@ -160,7 +160,8 @@ def _block(text: str) -> str | None:
     return None
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
+    """True if this Python can import a module of that name."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # the package that it would be in
@@ -232,12 +233,12 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
         told = " ".join(
             str(text or "") for text in (branch.get("condition"), document.get("verdict"), document.get("why"))
         )
-        agrees = any(_is_told(each, told) for each in scenario.branch)
+        agrees = any(is_told(each, told) for each in scenario.branch)
         rows.append(Comparison("branch", " or ".join(scenario.branch), str(branch.get("condition") or "none"), agrees))
     return rows
 
 
-def _is_told(condition: str, told: str) -> bool:
+def is_told(condition: str, told: str) -> bool:
     """True if the words hold the condition as the source has it, or as a document shows it, which has no literal text
     of the source: `f"…{step}" in done` of `f"done/{step}" in done`."""
     shown = _unspaced(_LITERAL.sub('"…"', condition))

@@ -103,9 +103,9 @@ def judge(
         "line": _line(expected["lines"], expectation(document)["lines"]),
     }
     if expected.get("reviewed"):
-        grades["condition"] = _condition(expected["condition"], document, sources)
+        grades["condition"] = of_condition(expected["condition"], document, sources)
     if program is not None:
-        grades["header"] = _header(program, document)
+        grades["header"] = of_header(program, document)
     return Judged(name, expected.get("origin", ""), document["confidence"], grades)
 
 
@@ -132,7 +132,10 @@ def _line(expected: list[str], told: list[str]) -> Grade:
     return _grade(bool(expected), " ".join(told), {*told} == {*expected}, bool({*told} & {*expected}))
 
 
-def _condition(expected: Mapping[str, Any] | None, document: Mapping[str, Any], sources: Sequence[SourceText]) -> Grade:
+def of_condition(
+    expected: Mapping[str, Any] | None, document: Mapping[str, Any], sources: Sequence[SourceText]
+) -> Grade:
+    """Right where its place is one of those of a row's ``condition``, part where it belongs to the chain."""
     branch = (document["divergence"] or {"branch": None})["branch"]
     if branch is None:
         return _grade(expected is not None, "", right=False)
@@ -143,7 +146,7 @@ def _condition(expected: Mapping[str, Any] | None, document: Mapping[str, Any], 
     return _grade(True, said, bool(places & {*expected["at"]}), bool(places & {*expected.get("also", ())}))
 
 
-def _header(program: Scenario, document: Mapping[str, Any]) -> Grade:
+def of_header(program: Scenario, document: Mapping[str, Any]) -> Grade:
     """Right where the condition itself is one of the header's, part where the sentences have one."""
     branch = (document["divergence"] or {"branch": None})["branch"]
     in_words = _told(program, document)

@@ -19,14 +19,14 @@ def places_of_statement(sources: Sequence[SourceText], file: str, line: int) -> 
         (first, last)
         for source in sources
         if source.file == file and source.holds(line)
-        for first, last in _heads(source)
+        for first, last in heads_of(source)
         if first <= line <= last
     ]
     first, last = min(heads, key=lambda head: head[1] - head[0], default=(line, line))
     return {f"{PurePosixPath(file).name}:{number}" for number in range(first, last + 1)}
 
 
-def _heads(source: SourceText) -> Iterator[tuple[int, int]]:
+def heads_of(source: SourceText) -> Iterator[tuple[int, int]]:
     """(first, last) line of each statement; without what a compound one holds."""
     try:
         tree = ast.parse(textwrap.dedent(source.text))
