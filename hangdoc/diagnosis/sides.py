@@ -69,7 +69,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
         point = None
     guessed = False
     ways: list[BranchPoint] = []
-    if point is not None and point.uneven and not point.recorded:
+    if point is not None and point.uneven and (point.left_at is not None or not point.recorded):
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
         left, inside = (culprits, others) if point.guarded else (others, culprits)
         seen = seen_way_out(case, point, left, inside)

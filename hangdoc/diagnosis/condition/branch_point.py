@@ -63,6 +63,8 @@ class BranchPoint:
     """The interpreters' counters show that the sides took it differently, see ``tested``."""
     recorded: bool = False
     """The recorded tests show that the sides parted here, see ``execution.parting``."""
+    left_at: Guard | None = None
+    """The condition at which the side that is not guarded was recorded to leave this loop."""
     told: bool = False
     """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()

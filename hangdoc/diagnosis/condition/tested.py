@@ -22,7 +22,7 @@ from hangdoc.diagnosis.condition.scores import PLAIN
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.execution.table import Choice, Table
-from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.source.guards import Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
@@ -51,15 +51,28 @@ def by_what_ran(sources: Sources, table: Table, points: list[BranchPoint], ranks
 
 
 def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
-    """``points``, behind the one at which the sides were seen to part, where there is such a one."""
+    """``points``, behind the one at which the sides were seen to part, where there is such a one: of a condition that
+    leads out of a loop, the loop."""
     if found is None:
         return points
-    guard, frame = found.guard, found.frame
+    loop, frame = _loop_left(case.sources, found), found.frame
+    guard, left_at = (loop, found.guard) if loop is not None else (found.guard, None)
     known = [p for p in points if _place(p) == (frame.file, guard.place) and p.guarded == found.side]
     of_values = scored(case.sources, case.values, guard, frame, found.side, ranks, outside=True)
     first = (known or [of_values or branch_point(guard, frame, found.side, PLAIN)])[0]
     first = replace(first, level=found.level, uneven=guard.kind == "loop", seen=True, recorded=True, doubt="")
+    first = replace(first, left_at=left_at)
     return [first, *(p for p in points if _place(p) != _place(first))]
+
+
+def _loop_left(sources: Sources, found: Seen) -> Guard | None:
+    """The innermost loop around the guarded side's line that the guard leads out of; None where there is none."""
+    tree = sources.function(found.frame.file, found.frame.line)
+    if tree is None or found.guard.kind != "return" or found.guard.goes_on:
+        return None
+    around = [each for each in guards(tree, found.frame.line, iterating=True) if each.kind == "loop"]
+    ways = ((loop, way) for loop in reversed(around) for way in way_out_guards(tree, loop.line))
+    return next((loop for loop, way in ways if (way.place, way.taken) == (found.guard.place, found.guard.taken)), None)
 
 
 def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:

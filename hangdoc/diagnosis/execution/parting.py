@@ -344,6 +344,7 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
         depends = dict(_depends(sources, act.stack)) if act is not None else {}
         parted = [(n, at) for n in range(call - 1, since, -1) if (at := _otherwise(pair, side, n, depends)) is not None]
         parted = [each for each in parted if not _is_a_part(pair, each[0])]
+        parted = [each for each in parted if _in_one_round(pair, since, *each, depends)]
         if not parted:
             continue
         # What led to an exception, if that is seen, comes before the handler.
@@ -376,6 +377,21 @@ def _is_within(asked: _Asked, loop: _Asked) -> bool:
     if loop.guard.kind != "loop" or asked.guard.kind == "loop":
         return False
     return asked.frame.file == loop.frame.file and loop.guard.holds(asked.guard.line)
+
+
+def _in_one_round(pair: Pair, since: int, column: int, asked: _Asked, depends: Mapping[Key, _Asked]) -> bool:
+    """False if a loop around that decision has been decided otherwise since the last call that both made: what is
+    decided in there is then of two rounds.
+
+    Example: rank 1 is in a fourth round of `for each in metrics:`; rank 0 has left it after three, and begun it anew.
+    """
+    around = (key for key, each in depends.items() if each.guard.kind == "loop" and _is_around(each, asked))
+    return all(pair.is_alike(number) for key in around for number in pair.asked(key) if since < number < column)
+
+
+def _is_around(loop: _Asked, asked: _Asked) -> bool:
+    within = loop.level == asked.level and loop.guard.holds(asked.guard.line) and loop.guard != asked.guard
+    return within or loop.level < asked.level
 
 
 def _is_a_part(pair: Pair, column: int) -> bool:

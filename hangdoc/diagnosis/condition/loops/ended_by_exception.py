@@ -21,6 +21,8 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
     In the second case the loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in
     the execution before. Example: `for i in range(4)` with calls [4, 4, 2] → True.
     """
+    if loop.left_at is not None:
+        return False
     if left and all(_handles_what_it_raised(case, loop, rank) for rank in left):
         return True
     tree = case.sources.function(loop.file, loop.guard.line)

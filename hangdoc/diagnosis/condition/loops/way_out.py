@@ -62,11 +62,14 @@ def ways_out_of(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[BranchP
 
 
 def seen_way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Guard | None:
-    """The only condition of a `break` or `return` in the loop that, by the counters, was true on each rank that left
-    the loop, and never on one that is still inside; None where none is, or several are.
+    """The condition of a `break` or `return` at which a side was recorded to leave the loop, else the only one that, by
+    the counters, was true on each rank that left it, and never on one that is still inside; None where none is, or
+    several are.
 
     The ranks' calls agree up to here, so no rank has left the loop alone before.
     """
+    if loop.left_at is not None:
+        return loop.left_at
     tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
     out = way_out_guards(tree, loop.guard.line) if tree is not None and case.table else []
     found = {

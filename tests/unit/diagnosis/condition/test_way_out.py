@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
+
 import pytest
 from made_calls import FILE, Made, made_calls
 
 from hangdoc.diagnosis import diagnose
+from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Attribute
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.snapshot import JobSnapshot
 
 FIT = """
 def fit(self, {given}deadline):
@@ -80,6 +85,38 @@ def test_a_loop_that_may_have_ended_by_itself_is_not_surely_where_the_rank_left(
     found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
     assert not is_sure(found)
     assert found.confidence == Confidence.LIKELY
+
+
+def recorded(job: JobSnapshot) -> JobSnapshot:
+    """With what each rank decided in ``fit``: another round, and not to break; rank 3 to break in its last one."""
+    loop = next(node for node in ast.walk(ast.parse(job.sources[0].text)) if isinstance(node, ast.For))
+    assert isinstance(loop.body[0], ast.If)
+    ends = [(n.lineno, n.col_offset, n.end_lineno or 0, n.end_col_offset or 0) for n in (loop.iter, loop.body[0].test)]
+    tests = tuple(BranchCounts(FILE, "fit", *each, "TF", (0, 0)) for each in ends)
+    ranks = []
+    for rank in job.ranks:
+        assert rank.journal is not None
+        assert rank.process is not None
+        calls = tuple(replace(each, created_ns=10 * number) for number, each in enumerate(rank.journal.calls, 1))
+        breaks = ["T" if call is calls[-1] and rank.rank == 3 else "F" for call in calls]
+        taken = [
+            Taken(test, value, call.created_ns - 2 + test)
+            for call, way in zip(calls, breaks, strict=True)
+            for test, value in enumerate(("T", way))
+        ]
+        process = replace(rank.process, branches=tests, taken=tuple(taken))
+        ranks.append(replace(rank, process=process, journal=replace(rank.journal, calls=calls)))
+    return replace(job, ranks=tuple(ranks))
+
+
+def test_a_loop_that_a_rank_was_recorded_to_break_out_of_is_left_there_and_has_not_ended() -> None:
+    text = FIT.format(given="", bound="loader", after="pass").replace("in range(loader)", "in loader")
+    found = diagnose(recorded(made_calls(text, CALLS)))
+    assert is_sure(found)
+    assert found.confidence == Confidence.CERTAIN
+    assert found.divergence is not None
+    assert found.divergence.branch is not None
+    assert found.divergence.branch.condition == "if time.time() > deadline:"
 
 
 @pytest.mark.parametrize(("first", "confidence"), [("pass", Confidence.CERTAIN), ("if late: break", Confidence.LIKELY)])

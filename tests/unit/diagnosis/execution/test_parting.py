@@ -32,6 +32,10 @@ def train(loader, rank):
         if rank == 0:
             dist.broadcast(batch)
     dist.barrier()
+def reduced(metrics):
+    for each in metrics:
+        if each.stale:
+            dist.all_reduce(each)
 """
 SOURCES = Sources((SourceText(FILE, "<module>", 1, PROGRAM),))
 _TREE = ast.parse(PROGRAM)
@@ -60,6 +64,8 @@ TESTS = {
     "late": jump(8, "batch.late"),
     "last": jump(8, "batch.last"),
     "zero": jump(10, "rank == 0"),
+    "each": jump(14, "for"),
+    "stale": jump(15, "each.stale"),
 }
 NAMES = list(TESTS)
 
@@ -139,6 +145,13 @@ def test_a_way_out_of_the_loop() -> None:
     assert told(parted("for+ main- ok+ @7 late- last+ @12", f"for+ {QUIET} for+ main- ok+ @7")) == (
         *("if batch.late or batch.last:", False, 1),
     )
+
+
+def test_what_is_decided_in_two_rounds_of_a_loop_is_not_compared() -> None:
+    """Rank 0 has one metric more; rank 1 has left the loop, and goes over the same metrics again."""
+    once = "each+ stale+ @16"
+    assert parted(f"{once} {once}", f"{once} each- each+ stale- each- @12") is None
+    assert told(parted(f"{once} {once}", f"{once} each+ stale- each- @12")) == ("if each.stale:", True, 0)
 
 
 def test_a_call_left_out_rounds_ago_is_found_by_the_rounds_though_later_calls_paired() -> None:
