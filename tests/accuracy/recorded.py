@@ -8,10 +8,12 @@ With --run each program runs twice under watch, its ranks on that Python (3.12 o
 are saved as FOLDER/on/NAME.hangdoc and FOLDER/off/NAME.hangdoc; what is there already is not run again, and what left
 none, as it came too late beside another, runs once more alone. Then, and without --run, the snapshots are diagnosed,
 and a row is printed for each: are the ranks, the cause, the line and the condition right, how sure is the verdict, and
-on how many of the ranks the decision was recorded that parted them. The large programs say themselves what is expected
-(large/README.md); of our others, recorded.json names the lines that are right for the condition. With --suite libraries
-it is the hangs of that suite, all or --sample of them drawn by chance: their condition is that of the saved case of the
-program where somebody has reviewed it, else the header's; where there is neither, it is not judged.
+on how many of the ranks the decision that parted them was recorded: within what is compared, at all, of how many.
+
+The large programs say themselves what is expected (large/README.md); of our others, recorded.json names the lines that
+are right for the condition. With --suite libraries it is the hangs of that suite, all or --sample of them drawn by
+chance: their condition is that of the saved case of the program where somebody has reviewed it, else the header's;
+where there is neither, it is not judged.
 "Certain" that was wrong is counted apart: it must stay zero.
 """
 
@@ -44,7 +46,7 @@ from hangdoc import api, scenarios
 from hangdoc.diagnosis.context import Case
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.document import diagnosis_document
-from hangdoc.model.snapshot import JobSnapshot, SourceText
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText
 from hangdoc.scenarios import Scenario
 
 EXPECTED = Path(__file__).with_suffix(".json")
@@ -78,14 +80,17 @@ class Program:
 
 @dataclass(frozen=True)
 class Row:
-    """One program, one way. ``window``: (ranks of which the decision was recorded, all ranks)."""
+    """One program, one way. ``window``: on how many ranks the decision that parted them is within what is compared with
+    a rank of the other side; ``known``: on how many it was recorded at all; of ``ranks``."""
 
     program: Program
     way: str
     result: run.Result
     condition: str | None
     said: str
-    window: tuple[int, int]
+    window: int
+    known: int
+    ranks: int
     moment: bool
 
     @property
@@ -96,10 +101,10 @@ class Row:
         words = ["·" if each is None else "ok" if each else "NO" for each in self.result.aspects[:4]]
         marks = " ".join([*words, _MARKS.get(self.condition or "", "·")])
         sure = self.result.confidence + " WRONG" * self.wrong_and_certain
-        window = f"{self.window[0]}/{self.window[1]}" if self.way == "on" and self.program.own else ""
+        window = f"{self.window}/{self.known}/{self.ranks}" if self.way == "on" and self.program.own else ""
         told = "moment" if self.moment else ""
         name = self.program.scenario.name
-        return f"{name:26s} {self.way:3s} {marks:15s} {sure:14s} {window:6s} {told:6s} {self.said}"
+        return f"{name:26s} {self.way:3s} {marks:15s} {sure:14s} {window:8s} {told:6s} {self.said}"
 
 
 def programs() -> dict[str, Program]:
@@ -206,13 +211,14 @@ def judged(program: Program, way: str, snapshot: JobSnapshot) -> Row:
         program.graded(document, snapshot.sources),
         f"{'/'.join(said.split('/')[-2:])} {branch['condition'][:60]}" if branch else "–",
         window(snapshot, diagnosis, program.places),
+        sum(_has(rank, program.places) for rank in snapshot.ranks),
+        len(snapshot.ranks),
         bool(branch.get("moment")),
     )
 
 
-def window(snapshot: JobSnapshot, diagnosis: Diagnosis, places: Iterable[str]) -> tuple[int, int]:
-    """(on how many ranks the decision that parted them is within what is compared with a rank of the other side, of how
-    many)."""
+def window(snapshot: JobSnapshot, diagnosis: Diagnosis, places: Iterable[str]) -> int:
+    """On how many ranks the decision that parted them is within what is compared with a rank of the other side."""
     execution = Case(snapshot).execution
     ranks, culprits = [each.rank for each in snapshot.ranks], set(diagnosis.culprits)
     has = 0
@@ -221,7 +227,12 @@ def window(snapshot: JobSnapshot, diagnosis: Diagnosis, places: Iterable[str]) -
         pairs = (execution.pair(rank, other) for other in execution.alike(rank, others))
         keys = {act.decided.key for pair in pairs if pair is not None for act in pair.sides[0] if act.decided}
         has += any(_is_one_of(f"{file}:{line}", places) for file, line, _ in keys)
-    return has, len(ranks)
+    return has
+
+
+def _has(rank: RankSnapshot, places: Iterable[str]) -> bool:
+    branches = rank.process.branches if rank.process is not None else ()
+    return any(_is_one_of(f"{each.file}:{each.line}", places) for each in branches)
 
 
 def _is_one_of(said: str, places: Iterable[str]) -> bool:
@@ -237,8 +248,8 @@ def summary(rows: Sequence[Row]) -> str:
         shares = " ".join(f"{aspect} {run.share([r.result for r in mine], aspect)}" for aspect in _ASPECTS)
         parted = [row for row in mine if row.program.own]
         wrong = [row.program.scenario.name for row in mine if row.wrong_and_certain]
-        within, ranks = (sum(row.window[at] for row in parted) for at in (0, 1))
-        seen = f" window {within}/{ranks} ranks" if way == "on" else ""
+        within, known, ranks = (sum(getattr(row, what) for row in parted) for what in ("window", "known", "ranks"))
+        seen = f" window {within}/{ranks} ranks, recorded at all on {known}" if way == "on" else ""
         lines += [
             f"{way}: {shares} {_conditions(mine)} certain but wrong {len(wrong)} {' '.join(wrong)}",
             f"    parted by a test of their own: {_conditions(parted)}{seen}",
