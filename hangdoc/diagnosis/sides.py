@@ -23,6 +23,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, words
 from hangdoc.diagnosis.frames.stacks import Site, lines_of, user_stack
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
 from hangdoc.model.message import Condition, Does, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
@@ -64,8 +65,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(side for token, frame, ranks in both if ranks for side in _by_line(case, found, token, frame, ranks))
     point = found.branch_point
-    # What led to an exception says more than where it was caught.
-    if named.decided_at is not None and (point is None or not point.recorded or point.guard.kind == "try"):
+    if named.decided_at is not None and not _says_more(case, point, named.decided_at, (blame.culprits, others)):
         point = None
     guessed = False
     ways: list[BranchPoint] = []
@@ -99,6 +99,14 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     more = [Condition(each.guard.condition, each.file, each.guard.line) for each in also]
     or_at = tuple(BranchAnswer("", each.file, each.line, each.source) for each in (*more, named.or_at) if each)
     return Divergence(sides, replace(branch, answers=tuple(dict.fromkeys(or_at))) if branch is not None else None)
+
+
+def _says_more(case: Case, point: BranchPoint | None, cited: Condition, ranks: SideRanks) -> bool:
+    """True if the guard at which the sides were seen to part says more than the condition that the cause names: not
+    where an exception was caught, nor a loop whose rounds go by a condition that was recorded to differ."""
+    if point is None or not point.recorded or point.guard.kind == "try":
+        return False
+    return not (point.uneven and case.table.outcomes.apart(ranks, cited.file, cited.line))
 
 
 def _as_cited(cited: Condition) -> Branch:
