@@ -55,6 +55,9 @@ def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks
     leads out of a loop, the loop."""
     if found is None:
         return points
+    if points and _raised_out_of(case.sources, found, points[0]):
+        other_way = replace(found.guard, taken=not found.guard.taken)  # that those inside of the loop went
+        return [replace(points[0], seen=True, recorded=True, doubt="", left_at=other_way), *points[1:]]
     loop, frame = _loop_left(case.sources, found), found.frame
     guard, left_at = (loop, found.guard) if loop is not None else (found.guard, None)
     known = [p for p in points if _place(p) == (frame.file, guard.place) and p.guarded == found.side]
@@ -73,6 +76,15 @@ def _loop_left(sources: Sources, found: Seen) -> Guard | None:
     around = [each for each in guards(tree, found.frame.line, iterating=True) if each.kind == "loop"]
     ways = ((loop, way) for loop in reversed(around) for way in way_out_guards(tree, loop.line))
     return next((loop for loop, way in ways if (way.place, way.taken) == (found.guard.place, found.guard.taken)), None)
+
+
+def _raised_out_of(sources: Sources, found: Seen, loop: BranchPoint) -> bool:
+    """True if the guard led to a `raise` of the library whose loop it is: what it raises and catches for itself is its
+    way out of that loop."""
+    if not (loop.uneven and loop.of_library and loop.guarded != found.side and loop.file == found.frame.file):
+        return False
+    tree = sources.function(found.frame.file, found.frame.line)
+    return tree is not None and any(isinstance(n, ast.Raise) and n.lineno == found.frame.line for n in walk(tree))
 
 
 def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:

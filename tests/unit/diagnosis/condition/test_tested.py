@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from hangdoc.diagnosis.condition.tested import FITS, REFUTED, SEEN, UNKNOWN, decided
+from hangdoc.diagnosis.condition.branch_point import branch_point
+from hangdoc.diagnosis.condition.tested import FITS, REFUTED, SEEN, UNKNOWN, as_recorded, decided
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.process import Process
+from hangdoc.diagnosis.source.values import Values
+from hangdoc.model.process import Frame, Process
 from hangdoc.model.ran import RanCode
-from hangdoc.model.snapshot import SourceText
+from hangdoc.model.snapshot import JobSnapshot, SourceText
 
 FILE = "/job/train.py"
 TEXT = """\
@@ -99,3 +106,35 @@ def test_a_function_that_was_never_called_has_run_none_of_its_lines() -> None:
     assert known.ran(1, FILE, 8) is None
     assert list(known.ran_alone((1,), (0,))) == [(FILE, 2), (FILE, 5)]
     assert list(known.ran_alone((1,), (2,))) == []
+
+
+ENGINE = "/venv/lib/python3.13/site-packages/ignite/engine/engine.py"
+LOOP = """\
+def run(self):
+    try:
+        while not self.done():
+            self.step()
+            self.check()
+    except Terminate:
+        self.fire()
+
+def check(self):
+    if self.should_terminate:
+        raise Terminate
+    self.note()
+"""
+
+
+@pytest.mark.parametrize(("line", "left"), [(11, True), (12, False)])
+def test_what_a_library_raises_and_catches_for_itself_is_its_way_out_of_the_loop(line: int, left: bool) -> None:
+    """Side 0 came to ``line`` under the test; side 1 is in the loop."""
+    sources = Sources((SourceText(ENGINE, "<module>", 1, LOOP),))
+    tree = ast.parse(LOOP)
+    (loop,) = (each for each in guards(tree, 4) if each.kind == "loop")
+    (test,) = guards(tree, 11)
+    point = replace(branch_point(loop, Frame(ENGINE, 4, "run"), 1, 3.0), uneven=True, of_library=True)
+    case = cast(Case, SimpleNamespace(sources=sources, values=Values(JobSnapshot(taken=1.0, mode="watch"))))
+    first, *_ = as_recorded(case, Seen(test, Frame(ENGINE, line, "check"), 1, 0), [point], ((0,), (1,)))
+    assert first.recorded
+    assert first.guard == (loop if left else test)
+    assert first.left_at == (replace(test, taken=False) if left else None)
