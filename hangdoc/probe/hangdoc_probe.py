@@ -140,6 +140,7 @@ def _record_branches(state):
         return
     import hangdoc_probe_branches
     import hangdoc_probe_hooks
+    import hangdoc_probe_outcomes  # noqa: F401  # now: what an answer reads between two looks is taken for the rank's work
 
     state.branches = hangdoc_probe_branches.Branches(library_roots())
     state.branches.start(hangdoc_probe_hooks.hide_from_compiler)
