@@ -25,6 +25,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library,
 from hangdoc.diagnosis.frames.stacks import Site, lines_of, user_stack
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.diagnosis import Activity, Branch, BranchAnswer, Divergence, Edit, Repair, Side
+from hangdoc.model.frames import is_library_file
 from hangdoc.model.message import Condition, Does, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
@@ -103,10 +104,16 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
 
 def _says_more(case: Case, point: BranchPoint | None, cited: Condition, ranks: SideRanks) -> bool:
     """True if the guard at which the sides were seen to part says more than the condition that the cause names: not
-    where an exception was caught, nor a loop whose rounds go by a condition that was recorded to differ."""
+    where an exception was caught, nor a loop whose rounds go by a condition that was recorded to differ.
+
+    A library leaves its loop as it is told: by what came out as never before, on the culprits alone, in the program.
+    """
     if point is None or not point.recorded or point.guard.kind == "try":
         return False
-    return not (point.uneven and case.table.outcomes.apart(ranks, cited.file, cited.line))
+    if not point.uneven or case.table.outcomes.apart(ranks, cited.file, cited.line):
+        return not point.uneven
+    new = case.execution.once_only(*ranks) if is_library_file(point.file) else {}
+    return (cited.file, cited.line) not in {key[:2] for key in new}
 
 
 def _as_cited(cited: Condition) -> Branch:
