@@ -27,8 +27,8 @@ from collections import deque
 from opcode import opmap
 from time import time_ns
 
-from hangdoc_probe_budget import JUDGED_EVERY, catch, judge_of
-from hangdoc_probe_caught import find_catching
+from hangdoc_probe_budget import judge_of
+from hangdoc_probe_caught import catch, find_catching
 from hangdoc_probe_found import callbacks, chooser, look_around
 from hangdoc_probe_superinstructions import restorer
 
@@ -102,7 +102,7 @@ class Branches:
             events.BRANCH: branch,
             events.INSTRUCTION: hand_on,
         }
-        hide(catch, find_catching)
+        hide(catch, find_catching, restore)
         for event, callback in self.callbacks.items():
             hide(callback, *callback.__defaults__)
             monitoring.register_callback(self.tool, event, callback)
@@ -246,11 +246,11 @@ def _callbacks(state, tool, judge, restore):
         offset = catching_all[key][number]
         count = outcomes[key][offset + 1] + 1
         outcomes[key][offset + 1] = count
-        return disable if judge(code, offset, (code, offset + 1, now(), get_ident()), count) else None
+        return judge(code, offset, (code, offset + 1, now(), get_ident()), count)
 
     def keep(
         code,
-        error,
+        exception=sys.exception,
         arrived=state.arrived,
         get_ident=get_ident,
         tool=tool,
@@ -258,10 +258,10 @@ def _callbacks(state, tool, judge, restore):
         set_local_events=monitoring.set_local_events,
         instruction=monitoring.events.INSTRUCTION,
     ):
-        arrived[get_ident()] = error
+        arrived[get_ident()] = exception()
         set_local_events(tool, code, get_local_events(tool, code) | instruction)
 
-    # What it has of defaults is copied in each call.
+    # Defaults are copied in each call: it has few. What comes after each 64 outcomes is ``JUDGED_EVERY``.
     def branch(
         code,
         offset,
@@ -275,9 +275,6 @@ def _callbacks(state, tool, judge, restore):
         get_ident=get_ident,
         id=id,
         now=time_ns,
-        rest=JUDGED_EVERY - 1,
-        disable=monitoring.DISABLE,
-        anything=BaseException,
     ):
         try:
             slot = destination - 2 if destination - offset < 5 else offset + 1
@@ -290,9 +287,9 @@ def _callbacks(state, tool, judge, restore):
             else:
                 entry = code, slot, now(), get_ident()
                 of_others(entry)
-            return disable if count & rest == 1 and judge(code, offset, entry, count) else None
-        except anything as error:
-            keep(code, error)
+            return judge(code, offset, entry, count) if count & 63 == 1 else None
+        except:  # noqa: E722 - whatever was meant for the program
+            keep(code)
 
     def hand_on(
         code,

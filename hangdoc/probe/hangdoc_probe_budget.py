@@ -11,13 +11,13 @@ from time import process_time_ns
 from hangdoc_probe_caught import catch
 
 # Judgement.
-EVENT_NS = 350  # measured: some 300
+EVENT_NS = 400  # measured: 385 (3.13)
 RARE_NS = 1000  # of one that is kept by itself
 CAUGHT_NS = 2500  # of an exception that is caught
 SHARE = 0.0028  # of a rank's CPU time, and the rest at once: 0.5 % over ten seconds
 RARE_SHARE = 0.0007  # more, to keep what comes rarely
 MOST_AT_ONCE_NS, MOST_RARE_AT_ONCE_NS = 12_000_000, 3_000_000
-JUDGED_EVERY = 64  # outcomes of a branch; a power of two
+JUDGED_EVERY = 64  # outcomes of a branch, as the recorder's callback has it, too
 OF_A_WAY, MOST_WAYS = 16, 800  # the newest outcomes of a way of a branch that comes rarely: 2 MB
 RARELY = 40  # a count has so many bits; beyond are those that were kept by themselves
 DEEPEST = 50  # frames among which another one of the same function is looked for
@@ -80,8 +80,9 @@ def judge_of(state, tool, name, restore):
         max=max,
         type=type,
         list=list,
+        disable=monitoring.DISABLE,
     ):
-        """True if the branch is to be disabled: the budget is used up, and it takes more than its part of it.
+        """DISABLE if the budget is used up, and the branch takes more than its part of it; else None.
 
         What comes rarely is judged each time: of its count, the part that says when is not gone on with.
         """
@@ -92,7 +93,7 @@ def judge_of(state, tool, name, restore):
             catch(state, entry)
             outcomes[key][entry[1]] = count - 1 + once
             if (count >> rarely) + 1 & every - 1:
-                return False
+                return None
             cost = caught_ns
         elif count == 1:
             if left[0] > 0:
@@ -106,7 +107,7 @@ def judge_of(state, tool, name, restore):
                     nested[key] = True
                     break
                 frame, deepest = frame.f_back, deepest - 1
-            return False
+            return None
         elif type(kept) is list:
             of_rare[0] -= rare_ns
             if of_rare[0] < 0:
@@ -118,13 +119,13 @@ def judge_of(state, tool, name, restore):
             if in_ring or of_rare[0] < rare_ns:
                 newest[way] = entry[2]
                 outcomes[key][entry[1]] = number + (count & once - 1)
-                return False
+                return None
             if oldest is None:
                 kept.append(entry)
             else:
                 kept[number % of_a_way] = entry
             outcomes[key][entry[1]] = count - 1 + once
-            return False
+            return None
         elif kept is not None:
             if kept < rings[len(entry) > 3][0][2]:
                 newest[way] = [entry]
@@ -137,7 +138,7 @@ def judge_of(state, tool, name, restore):
         rest = min(most, budget[0] + (at - budget[1]) * share) - cost
         budget[:] = max(0, rest), at
         if rest >= 0 or since * share >= cost * len(marks):
-            return False
+            return None
         told[key, offset] = True
         # The interpreter looks for new lines where one begins, also after it has told of all of them: 5 % of a loop.
         if key not in unlined and get_tool(tool) == name:
@@ -145,7 +146,7 @@ def judge_of(state, tool, name, restore):
             set_local_events(tool, code, get_local_events(tool, code) & lines)
             if restore is not None:
                 restore(code)
-        return True
+        return disable
 
     return judge
 

@@ -17,7 +17,8 @@ import types
 from hangdoc_probe_program import code_in, namespaces
 
 # Judgement: a program has some hundred code objects; one with a library that is not installed as such has all of these.
-MOST_CODES, MOST_TYPED_IN = 40_000, 100  # those without a file: exec makes new code each time
+MOST_CODES, MOST_MADE = 40_000, 4000  # those that the program executes, or that are made of other code
+MOST_TYPED_IN = 100  # those without a file: exec makes new code each time
 MOST_BYTES = 1 << 23  # of bytecode, of which is kept what was there before
 
 # Module → the functions that call others with code to run.
@@ -76,7 +77,7 @@ def look_around(chooses, listen, ask):
             frame = frame.f_back  # noqa: PLW2901 - outwards
     spaces.update((id(names), names) for names in namespaces(chooses))
     for names in spaces.values():
-        for code in code_in(names):
+        for code in code_in(names, chooses):
             listen(code)
     for table in (RUNNING, MAKING):
         for name, paths in table.items():
@@ -117,6 +118,7 @@ def chooser(roots):
 def callbacks(state, tool, name, chooses):
     """(make code known, ask a function what it runs or returns, of a call, of what is returned)"""
     monitoring = sys.monitoring
+    left, few = ([most, MOST_TYPED_IN, MOST_BYTES] for most in (MOST_CODES, MOST_MADE))
     functions = {
         f"/{module.replace('.', '/')}.py": (paths, table is MAKING)
         for table in (RUNNING, MAKING)
@@ -138,10 +140,10 @@ def callbacks(state, tool, name, chooses):
 
     def listen(
         code,
+        left=left,
         told=True,
         codes=state.codes,
         before=state.before,
-        left=[MOST_CODES, MOST_TYPED_IN, MOST_BYTES],  # noqa: B006 - of this recorder
         chooses=chooses,
         ask=ask,
         functions=functions,
@@ -157,7 +159,7 @@ def callbacks(state, tool, name, chooses):
         str=str,
         type=type,
     ):
-        """``told``: also as code that has not been called. May be interrupted anywhere."""
+        """``left``: how much more. ``told``: also as code that has not been called. May be interrupted anywhere."""
         pending = [code]
         while pending:
             code = pending.pop()
@@ -188,6 +190,8 @@ def callbacks(state, tool, name, chooses):
         _offset,
         function,
         argument,
+        left=left,
+        few=few,
         asked=state.asked,
         listen=listen,
         code_type=types.CodeType,
@@ -198,7 +202,7 @@ def callbacks(state, tool, name, chooses):
         type=type,
     ):
         if type(argument) is code_type:
-            listen(argument)
+            listen(argument, left if id(code) in asked else few)
         if id(code) in asked or function is runs or function is evaluates:
             return None
         return disable
@@ -207,6 +211,7 @@ def callbacks(state, tool, name, chooses):
         _code,
         _offset,
         value,
+        few=few,
         listen=listen,
         code_type=types.CodeType,
         function_type=types.FunctionType,
@@ -214,10 +219,10 @@ def callbacks(state, tool, name, chooses):
         type=type,
     ):
         if type(value) is function_type:
-            listen(value.__code__)
+            listen(value.__code__, few)
         else:  # a compiler's code, maybe with more about it: the program's text has no such function
             made = value[0] if type(value) is tuple and value else value
             if type(made) is code_type:
-                listen(made, False)
+                listen(made, few, False)
 
     return listen, ask, called, returned

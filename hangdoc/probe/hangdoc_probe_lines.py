@@ -13,6 +13,8 @@ from __future__ import annotations
 import sys
 import types
 
+from hangdoc_probe_program import code_in, namespaces, nested
+
 VERSION = (3, 11)
 OFFSET = 52  # of co_warmup, a short, in a build without reference tracing
 FIRST, LAST = -8, -1  # QUICKENING_INITIAL_WARMUP_VALUE; 0: it has begun
@@ -39,8 +41,6 @@ class Lines:
             self.short = None
 
     def _more(self, frame):
-        from hangdoc_probe_program import code_in, namespaces
-
         while frame is not None:
             if frame.f_code.co_name == "<module>":
                 self._set(frame.f_code)
@@ -48,13 +48,11 @@ class Lines:
         for names in namespaces(self._is_users):
             if (id(names), len(names)) not in self.modules:
                 self.modules.add((id(names), len(names)))
-                for code in code_in(names):
+                for code in code_in(names, self._is_users):
                     self._set(code)
 
     def _set(self, code):
         """The code, and that of the functions and classes in it."""
-        from hangdoc_probe_program import nested
-
         pending = [code]
         while pending and self.left > 0:
             code = pending.pop()

@@ -25,13 +25,12 @@ HOLDING = {
 def namespaces(is_users):
     """The globals of the program's modules. ``is_users``: says it of a file."""
     for name, module in list(sys.modules.items()):
-        names = module.__dict__ if type(module) is types.ModuleType else {}
-        file = names.get("__file__")
-        if name == "__main__" or (type(file) is str and is_users(file)):
-            yield names
+        file = _file(module)
+        if type(module) is types.ModuleType and (name == "__main__" or (file is not None and is_users(file))):
+            yield module.__dict__
 
 
-def code_in(names):
+def code_in(names, is_users):
     """The code objects of the functions that a namespace holds; some may come twice, some are of libraries."""
     seen, left = set(), MOST_VALUES
     pending = [(value, DEEPEST) for value in list(names.values())]
@@ -44,7 +43,7 @@ def code_in(names):
         kind = type(value)
         if kind is types.FunctionType:
             yield value.__code__
-        pending += [(each, deep - 1) for each in _inside(value, kind, names)]
+        pending += [(each, deep - 1) for each in _inside(value, kind, is_users)]
 
 
 def nested(code):
@@ -52,17 +51,24 @@ def nested(code):
     return [each for each in code.co_consts if type(each) is types.CodeType]
 
 
-def _inside(value, kind, names):
+def _file(module):
+    file = module.__dict__.get("__file__") if type(module) is types.ModuleType else None
+    return file if type(file) is str else None
+
+
+def _inside(value, kind, is_users):
     if issubclass(kind, type):
         members = type.__dict__["__dict__"].__get__(value)
+        name = members.get("__module__")
+        file = _file(sys.modules.get(name)) if type(name) is str else None
         # Most classes in a program's namespace are a library's.
-        return list(members.values()) if members.get("__module__") == names.get("__name__") else ()
+        return list(members.values()) if file is None or is_users(file) else ()
     if issubclass(kind, PLAIN) or value is None:
         return ()
     found = []
     for each in get_referents(value):
-        if type(each) is dict and each is not names and kind is not types.MethodType:
-            found += list(each.values()) if "__builtins__" not in each else ()
+        if type(each) is dict:
+            found += list(each.values()) if "__builtins__" not in each else ()  # its globals
         elif type(each) is tuple:
             found += each
         else:

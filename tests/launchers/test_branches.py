@@ -15,7 +15,7 @@ from pythons import CACHE, TORCH, found
 PROGRAM = Path(__file__).parent / "programs" / "branches.py"
 PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 SECONDS = 240.0
-EVENT_NS, MOST_AT_ONCE_NS = 350, 12_000_000
+EVENT_NS, MOST_AT_ONCE_NS = 400, 12_000_000
 """As of the recorder, which this Python may lack."""
 SAME = {
     "cells": [[True, True, False, True], 2, True],
