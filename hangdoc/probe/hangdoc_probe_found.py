@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import types
 
-from hangdoc_probe_program import code_in, namespaces
+from hangdoc_probe_program import code_in, namespaces, nested
 
 # Judgement: a program has some hundred code objects; one with a library that is not installed as such has all of these.
 MOST_CODES, MOST_MADE = 40_000, 4000  # those that the program executes, or that are made of other code
@@ -153,7 +153,7 @@ def callbacks(state, tool, name, chooses):
         first_calls=monitoring.events.PY_START | monitoring.events.PY_RESUME,
         get_tool=monitoring.get_tool,
         set_local_events=monitoring.set_local_events,
-        code_type=types.CodeType,
+        nested=nested,
         id=id,
         len=len,
         str=str,
@@ -183,7 +183,7 @@ def callbacks(state, tool, name, chooses):
                 for path in functions:
                     if file.endswith(path) and code.co_qualname in functions[path][0]:
                         ask(code, functions[path][1])
-            pending += [each for each in code.co_consts if type(each) is code_type]
+            pending += nested(code)
 
     def called(
         code,

@@ -46,9 +46,9 @@ def code_in(names, is_users):
         pending += [(each, deep - 1) for each in _inside(value, kind, is_users)]
 
 
-def nested(code):
+def nested(code, code_type=types.CodeType, type=type):
     """The code of the functions, classes and comprehensions in it, not of those in these."""
-    return [each for each in code.co_consts if type(each) is types.CodeType]
+    return [each for each in code.co_consts if type(each) is code_type]
 
 
 def _file(module):

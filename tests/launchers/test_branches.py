@@ -159,6 +159,11 @@ def test_code_that_is_told_of_no_more_runs_as_it_was_compiled(python: str) -> No
     assert lines == ran != []
 
 
+def test_superinstructions_are_given_back_as_they_were(python: str) -> None:
+    """3.12 alone takes them apart for good."""
+    assert run(python, "restored", "off")["same"] == [0, "3.12" in python]
+
+
 def test_code_that_has_not_been_called_is_told_as_that(python: str) -> None:
     answer = same(python, "outcomes")
     _, _, first, lines, ran, new, *_ = code_of(answer, "not_called")
