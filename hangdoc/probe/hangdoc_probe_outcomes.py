@@ -118,12 +118,14 @@ def _uncalled(state, left):
     """
     called = [state.codes[key] for key in list(state.watched)]
     known, files = {_place(code) for code in called}, {code.co_filename for code in called}
+    codes = [
+        (key, code) for key, code in state.codes.copy().items() if key in state.before and key not in state.watched
+    ]
     found = []
-    for key, code in sorted(state.codes.copy().items(), key=lambda each: each[1].co_filename not in files):
-        before = state.before.get(key)
-        if before is None or key in state.watched or _place(code) in known or len(found) == MOST_UNCALLED:
+    for key, code in sorted(codes, key=lambda each: each[1].co_filename not in files)[:MOST_UNCALLED]:
+        if _place(code) in known:
             continue
-        before = _before(code, before)
+        before = _before(code, state.before[key])
         if (left := left - len(before or b"")) >= 0:
             known.add(_place(code))
             lines = _lines_of_a_call(code)
