@@ -148,9 +148,11 @@ def _place(code):
 
 def _before(code, bytecode):
     """The bytecode with the counters from when it was first known; None if it had not been called."""
-    before = _as_compiled(code, bytecode)
-    new = _counts_at_once(code) and _counts(code, before) == _counts(code, code.replace()._co_code_adaptive)
-    return None if new else before
+    made = code.replace()._co_code_adaptive
+    before = bytecode if bytecode == made else _as_compiled(code, bytecode)
+    if _counts_at_once(code) and (before == made or _counts(code, before) == _counts(code, made)):
+        return None
+    return before
 
 
 def _packed(code, before):
