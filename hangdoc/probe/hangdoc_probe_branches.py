@@ -30,7 +30,6 @@ from time import time_ns
 from hangdoc_probe_budget import judge_of
 from hangdoc_probe_caught import catch, find_catching
 from hangdoc_probe_found import callbacks, chooser, look_around
-from hangdoc_probe_superinstructions import restorer
 
 VERSIONS = ((3, 12), (3, 13))
 NAME = "hangdoc"
@@ -84,9 +83,8 @@ class Branches:
         atexit.register(self.stop)
         os.register_at_fork(after_in_child=self.stop)
         events = monitoring.events
-        restore = restorer(self.tool)
-        judge = judge_of(self, self.tool, NAME, restore)
-        first, line, branch, hand_on, keep = _callbacks(self, self.tool, judge, restore)
+        judge = judge_of(self, self.tool, NAME)
+        first, line, branch, hand_on, keep = _callbacks(self, self.tool, judge)
         chooses = chooser(self.roots)
         listen, ask, called, returned = callbacks(self, self.tool, NAME, chooses)
         if not (_without_a_check(branch) and _without_a_check(keep)):
@@ -102,7 +100,7 @@ class Branches:
             events.BRANCH: branch,
             events.INSTRUCTION: hand_on,
         }
-        hide(catch, find_catching, restore)
+        hide(catch, find_catching)
         for event, callback in self.callbacks.items():
             hide(callback, *callback.__defaults__)
             monitoring.register_callback(self.tool, event, callback)
@@ -148,7 +146,7 @@ def _without_a_check(function):
     return begins
 
 
-def _callbacks(state, tool, judge, restore):
+def _callbacks(state, tool, judge):
     """(of a first call, of a line, of a branch, of an instruction, what keeps an exception until the latter)"""
     monitoring = sys.monitoring
 
@@ -220,7 +218,6 @@ def _callbacks(state, tool, judge, restore):
         straight=state.straight,
         outcomes=state.outcomes,
         judge=judge,
-        restore=restore,
         tool=tool,
         name=NAME,
         others=~monitoring.events.LINE,
@@ -238,8 +235,6 @@ def _callbacks(state, tool, judge, restore):
         if key in straight and seen >= straight[key] and get_tool(tool) == name:
             # All is known of it. What looks for new lines takes 5 % of a loop, and goes on where they are disabled.
             set_local_events(tool, code, get_local_events(tool, code) & others)
-            if restore is not None:
-                restore(code)
             return None
         if key not in catching_all or number not in catching_all[key]:
             return disable

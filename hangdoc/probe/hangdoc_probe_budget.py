@@ -23,11 +23,8 @@ RARELY = 40  # a count has so many bits; beyond are those that were kept by them
 DEEPEST = 50  # frames among which another one of the same function is looked for
 
 
-def judge_of(state, tool, name, restore):
-    """A function of (code, offset, entry, count), which the recorder asks every ``JUDGED_EVERY`` outcomes of a branch.
-
-    ``restore``: gives code its superinstructions back once nothing is told of its lines; or None.
-    """
+def judge_of(state, tool, name):
+    """A function of (code, offset, entry, count), which the recorder asks every ``JUDGED_EVERY`` outcomes of a branch."""
     monitoring = sys.monitoring
     budget, marks = [MOST_AT_ONCE_NS, process_time_ns()], {}
     begun = budget[1]
@@ -55,7 +52,6 @@ def judge_of(state, tool, name, restore):
         nested=state.nested,
         tool=tool,
         name=name,
-        restore=restore,
         lines=~monitoring.events.LINE,
         get_local_events=monitoring.get_local_events,
         get_tool=monitoring.get_tool,
@@ -144,8 +140,6 @@ def judge_of(state, tool, name, restore):
         if key not in unlined and get_tool(tool) == name:
             unlined[key] = True
             set_local_events(tool, code, get_local_events(tool, code) & lines)
-            if restore is not None:
-                restore(code)
         return disable
 
     return judge

@@ -153,15 +153,10 @@ def test_code_of_libraries_is_left_as_it_is(python: str) -> None:
 
 def test_code_that_is_told_of_no_more_runs_as_it_was_compiled(python: str) -> None:
     answer = same(python, "as_compiled")
-    assert answer["same"] == []
+    assert (answer["same"] == []) != ("3.12" in python)  # 3.12 takes its superinstructions apart for good
     assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
     _, _, _, lines, ran, *_ = code_of(answer, "straight")
     assert lines == ran != []
-
-
-def test_superinstructions_are_given_back_as_they_were(python: str) -> None:
-    """3.12 alone takes them apart for good."""
-    assert run(python, "restored", "off")["same"] == [0, "3.12" in python]
 
 
 def test_code_that_has_not_been_called_is_told_as_that(python: str) -> None:

@@ -544,29 +544,6 @@ def as_compiled():
     return found
 
 
-def restored():
-    """Of all functions that are here: how many are not as they were made; whether many were taken apart."""
-    import gc
-    import types
-
-    import hangdoc_probe_superinstructions
-
-    monitoring.use_tool_id(5, "restored")
-    restore = hangdoc_probe_superinstructions.restorer(5)
-    wrong = taken_apart = 0
-    for code in [each.__code__.replace() for each in gc.get_objects() if type(each) is types.FunctionType]:
-        made, plain = code._co_code_adaptive, code.co_code
-        monitoring.set_local_events(5, code, monitoring.events.LINE | monitoring.events.BRANCH)
-        monitoring.set_local_events(5, code, 0)
-        places = [at for at in range(0, len(plain), 2) if opname[plain[at]] in PARTS]
-        taken_apart += any(code._co_code_adaptive[at] != made[at] for at in places)
-        if restore is not None:
-            restore(code)
-        wrong += any(code._co_code_adaptive[at] != made[at] for at in places)
-    monitoring.free_tool_id(5)
-    return wrong, taken_apart > 500
-
-
 def not_called(rows):
     if len(rows) > 1:
         return len(rows)
