@@ -70,7 +70,7 @@ def libraries_between(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
     return tuple(frame for frame in own[: users[-1]] if is_third_party(frame.file)) if users else ()
 
 
-_RECORDER = "/hangdoc_probe_branches.py"
+_RECORDER = tuple(f"/hangdoc_probe_{part}.py" for part in ("branches", "budget", "caught", "found"))
 """A signal's handler may run while the interpreter tells it of a branch."""
 
 

@@ -18,9 +18,7 @@ FOLDER_VARIABLE = "HANGDOC_PROBE"
 SETTINGS_FILE = "record.json"  # in that folder, where the watch was told what to record; LARGEST_SETTINGS bytes
 LARGEST_SETTINGS = 1024
 NO_RANK_VARIABLE = "HANGDOC_NO_RANK"  # pid of a process that is no rank, whatever it makes: it runs others' tests
-USUAL = ("collectives", "messages", "store", "lines")  # what is recorded, unless the watch was told
-# Python 3.12 loses its instructions that are two in one, some 2 % of a plain loop, once any tool listens to calls.
-USUAL_FROM_3_13 = (*USUAL, "branches")
+USUAL = ("collectives", "messages", "store", "lines", "branches")  # what is recorded, unless the watch was told
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
 MOST_GROUPS = 4096  # judgement, as the next: bounds of what the probe may cost a rank
 DEEPEST_STACK = 256
@@ -113,8 +111,8 @@ def _settings(folder):
 
 
 def records(settings, what):
-    """True if ``what`` is to be recorded. Phases are only where they are named, before Python 3.13 branches, too."""
-    return what in settings.get("record", USUAL if sys.version_info < (3, 13) else USUAL_FROM_3_13)
+    """True if ``what`` is to be recorded. Phases are only where they are named."""
+    return what in settings.get("record", USUAL)
 
 
 def library_roots():

@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 import types
 
+from hangdoc_probe_program import code_in, namespaces, nested
+
 VERSION = (3, 11)
 OFFSET = 52  # of co_warmup, a short, in a build without reference tracing
 FIRST, LAST = -8, -1  # QUICKENING_INITIAL_WARMUP_VALUE; 0: it has begun
-MOST_CODES = 20_000  # judgement, as the next: some ten milliseconds
-DEEPEST = 6
+MOST_CODES = 20_000  # judgement: some ten milliseconds
 
 _OURS = "def ours(value):\n    return value.real + 1\n"
 
@@ -42,40 +43,26 @@ class Lines:
     def _more(self, frame):
         while frame is not None:
             if frame.f_code.co_name == "<module>":
-                self._set(frame.f_code, DEEPEST)
+                self._set(frame.f_code)
             frame = frame.f_back
-        for module in list(sys.modules.values()):
-            names = module.__dict__ if type(module) is types.ModuleType else {}
-            file = names.get("__file__")
-            if type(file) is str and self._is_users(file) and (id(names), len(names)) not in self.modules:
+        for names in namespaces(self._is_users):
+            if (id(names), len(names)) not in self.modules:
                 self.modules.add((id(names), len(names)))
-                for value in list(names.values()):
-                    self._set_all(value, 1)
+                for code in code_in(names, self._is_users):
+                    self._set(code)
 
-    def _set_all(self, value, deep):
-        """The functions that a global is or has; a class has them in descriptors, too."""
-        if type(value) is types.FunctionType:
-            self._set(value.__code__, DEEPEST)
-        elif type(value) in (staticmethod, classmethod):
-            self._set_all(value.__func__, deep)
-        elif type(value) is property:
-            for each in (value.fget, value.fset):
-                self._set_all(each, deep)
-        elif deep and isinstance(value, type):
-            for each in list(type.__dict__["__dict__"].__get__(value).values()):
-                self._set_all(each, deep - 1)
-
-    def _set(self, code, deep):
+    def _set(self, code):
         """The code, and that of the functions and classes in it."""
-        if self.left <= 0 or not self._is_users(code.co_filename):
-            return
-        self.left -= 1
-        count = self.short.from_address(id(code) + OFFSET)
-        if FIRST <= count.value < LAST:
-            count.value = LAST
-        for each in code.co_consts if deep else ():
-            if type(each) is types.CodeType:
-                self._set(each, deep - 1)
+        pending = [code]
+        while pending and self.left > 0:
+            code = pending.pop()
+            if not self._is_users(code.co_filename):
+                continue
+            self.left -= 1
+            count = self.short.from_address(id(code) + OFFSET)
+            if FIRST <= count.value < LAST:
+                count.value = LAST
+            pending += nested(code)
 
     def _is_users(self, file):
         return file[:1] != "<" and not file.startswith(self.roots)

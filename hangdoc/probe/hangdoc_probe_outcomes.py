@@ -9,10 +9,17 @@ from base64 import b64encode
 from collections import deque
 from opcode import opmap
 
-from hangdoc_probe_branches import slot, times
+try:
+    from opcode import _specialized_opmap
+except ImportError:  # 3.12
+    _specialized_opmap = {}
+
+from hangdoc_probe_branches import slot
+from hangdoc_probe_budget import times
 
 # Of an answer; judgement.
 MOST_BYTES = 1 << 16  # of bytecode with counters from before
+MOST_UNCALLED = 400  # code objects; as many as are read of a rank's memory
 NEWEST = 350  # outcomes of the main thread
 OLDER, OF_A_WAY = 350, 4  # and so many before: rare ones rather than more than so many of one way
 LAST = 16  # outcomes of a branch that are told in order
@@ -32,13 +39,18 @@ LEAVING -= {opmap["RESUME"], opmap["RETURN_GENERATOR"]}
 JUMPS = {number for name, number in opmap.items() if "JUMP" in name}
 SUSPENDED = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 EXTENDED_ARG, RESUME = opmap["EXTENDED_ARG"], opmap["RESUME"]
+STARTED = {RESUME, _specialized_opmap.get("RESUME_CHECK", RESUME)}  # the latter, from 3.13 on, once it has run
+BEGINNING = {
+    opmap[name] for name in ("RETURN_GENERATOR", "POP_TOP", "MAKE_CELL", "COPY_FREE_VARS", "RESUME", "CACHE")
+}  # what each call runs first, on the line of the `def`
 
 
 def told(state):
     """For JSON.
 
-    ``codes``: [file, function, first line, its lines, those that have run since it was first seen, whether that was
-    its first call; else its bytecode with the counters from then, and its table of lines]. ``tests``: [code, line,
+    ``codes``: [file, function, first line, its lines, those that have run since it was first known, null if it has not
+    been called since; whether it had not been called before; else its bytecode with the counters from then, and its
+    table of lines]. ``tests``: [code, line,
     column, last line, end column, the values without a jump and with one, how often each, the last ones, whether it
     was told of all, since when ``threads`` has all of the main thread's]. ``threads``: [thread, [test, value, time in
     ns, …]], the newest last; ``main``: the main one, which alone is told. ``caught``: [test, time in ns, the type of
@@ -49,11 +61,9 @@ def told(state):
     codes, tests, ways, left, interleaved, numbers, catching = [], [], {}, MOST_BYTES, [], {}, set()
     for key in list(state.watched):
         code = state.codes[key]
-        before = _as_compiled(code, state.before[key])
-        new = _counts_at_once(code) and _counts(code, before) == _counts(code, code.replace()._co_code_adaptive)
-        if not new and (left := left - len(before)) < 0:
-            before = b""
-        packed = ["", ""] if new else [_text(before), _text(code.co_linetable)]
+        before = _before(code, state.before[key])
+        if (left := left - len(before or b"")) < 0:
+            before = before and b""
         places = list(code.co_positions())
         lines, known = _lines(code, places)
         seen = set(state.lines[key])
@@ -76,7 +86,8 @@ def told(state):
             interleaved.append(len(codes))
         ran = sorted(known.intersection(seen))
         numbers[key] = len(codes)
-        codes.append([code.co_filename, name, code.co_firstlineno, lines, ran, new, *packed])
+        codes.append([code.co_filename, name, code.co_firstlineno, lines, ran, *_packed(code, before)])
+    codes += _uncalled(state, left)
     events, caught, horizons = _events(state, ways, catching)
     since, since_anywhere = _known_since(state, ways, catching, horizons)
     last = [deque(maxlen=LAST) for _ in tests]
@@ -98,6 +109,54 @@ def told(state):
         "interleaved": interleaved,
         "why": state.why,
     }
+
+
+def _uncalled(state, left):
+    """Those of ``codes`` that have not been called since they were known; first of the files where others have been.
+
+    ``left``: bytes of bytecode.
+    """
+    called = [state.codes[key] for key in list(state.watched)]
+    known, files = {_place(code) for code in called}, {code.co_filename for code in called}
+    codes = [
+        (key, code) for key, code in state.codes.copy().items() if key in state.before and key not in state.watched
+    ]
+    found = []
+    for key, code in sorted(codes, key=lambda each: each[1].co_filename not in files)[:MOST_UNCALLED]:
+        if _place(code) in known:
+            continue
+        before = _before(code, state.before[key])
+        if (left := left - len(before or b"")) >= 0:
+            known.add(_place(code))
+            lines = _lines_of_a_call(code)
+            found.append(
+                [
+                    code.co_filename,
+                    code.co_name[:LONGEST_NAME],
+                    code.co_firstlineno,
+                    lines,
+                    None,
+                    *_packed(code, before),
+                ]
+            )
+    return found
+
+
+def _place(code):
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _before(code, bytecode):
+    """The bytecode with the counters from when it was first known; None if it had not been called."""
+    made = code.replace()._co_code_adaptive
+    before = bytecode if bytecode == made else _as_compiled(code, bytecode)
+    if _counts_at_once(code) and (before == made or _counts(code, before) == _counts(code, made)):
+        return None
+    return before
+
+
+def _packed(code, before):
+    return [before is None, *(map(_text, (before, code.co_linetable)) if before is not None else ("", ""))]
 
 
 def _events(state, ways, catching):
@@ -195,7 +254,7 @@ def _as_compiled(code, bytecode):
     """``bytecode`` without the mark of who watches calls."""
     plain, found = code.co_code, bytearray(bytecode)
     for at in range(0, len(plain), 2):
-        if plain[at] == RESUME:
+        if plain[at] == RESUME and found[at] not in STARTED:
             found[at] = RESUME
     return bytes(found)
 
@@ -239,6 +298,12 @@ def _lines(code, places):
     counted = {places[at // 2][0] for at in range(0, len(plain) - 2, 2) if plain[at] and not plain[at + 2]}
     steady = {places[at // 2][0] for at in _counting(code)}
     return sorted(steady - {None}), counted - {None}
+
+
+def _lines_of_a_call(code):
+    plain, places = code.co_code, list(code.co_positions())
+    begins = next((at for at in range(0, len(plain), 2) if plain[at] not in BEGINNING), 0)
+    return sorted({place[0] for place in places[begins // 2 :]} - {None, 0})
 
 
 def _catching_all(places, offsets):

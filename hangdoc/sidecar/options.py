@@ -9,9 +9,9 @@ from pathlib import Path
 from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
-RECORDED = ("collectives", "messages", "store", "lines")
-"""What ranks keep of what they do, unless ``--record`` says otherwise; on Python 3.13, branches, too (the probe)."""
-RECORDABLE = (*RECORDED, "branches", "phases")
+RECORDED = ("collectives", "messages", "store", "lines", "branches")
+"""What ranks keep of what they do, unless ``--record`` says otherwise; branches on Python 3.12 and 3.13."""
+RECORDABLE = (*RECORDED, "phases")
 MOST_ENTRIES = 20_000
 """As many as are read of an answer (``capture.read.probe_answers``)."""
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")

@@ -1,21 +1,33 @@
 """What the recorder of branches costs a rank, on a Python that has it (3.12, 3.13): run by such a Python with torch.
 
-    python3.13 tests/benchmarks/branches.py [--starts 4] [--rounds 20] [--seconds 0.25] [--guide]
+    python3.13 tests/benchmarks/branches.py [--starts 16] [--rounds 8] [--seconds 0.1] [--instructions]
+                                            [--guide]
 
-Starts three jobs of 2 gloo ranks side by side, bare, watched without the recorder and watched with it, lets them
-measure in turn, and starts three new ones: a small DDP step with a function of the program's own that has 60 branches a
-step, and pure-Python preprocessing. Prints the median of the rounds' ratios with their quartiles, by the clock and in
-CPU time; then what an event costs, and which part of a busy rank's first ten seconds its events take. The targets: 1.01
-for the step, 1.02 for the preprocessing, 0.5 %.
+Starts three jobs of 2 gloo ranks, bare, watched without the recorder and watched with it, lets them measure in turn,
+and starts three new ones. How fast a process is depends by some per cent on where its memory lies and how its strings
+hash: the three of one start hash alike, and each start is one sample. A round has two turns of each job in the order
+1 2 3 3 2 1, so that what changes with time falls on all alike. The loads: a small DDP step with a function of the
+program's own that has 60 branches a step, and pure-Python preprocessing. Prints the median of the starts' ratios, by
+the clock and in CPU time, with its confidence interval of 95 % by order statistics; then what an event costs. With
+--instructions also, by valgrind's callgrind, how many instructions of the processor one call of the preprocessing takes
+once its busy tests are told of no more. The targets: 1.01 for the step, 1.02 for the preprocessing, 1.01 for its
+instructions. Takes some ten minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import re
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+import types
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,11 +35,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "hangdoc" / "probe"))
 
 import hangdoc_probe_branches
+import hangdoc_probe_budget
 from guide_pages import put_figures
 from overhead import JOB, Job
 
 from hangdoc.sidecar.options import RECORDED
 
+PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 OWN_LOADS = """
 def decide(number, row):
     if row is None or not row:
@@ -62,7 +76,8 @@ PROGRAM = "\n".join(
     for line in JOB.splitlines()
     if not line.startswith("import json")
 ).replace("BLOCKS = 5", "import json, os, statistics, time\nBLOCKS = 5")
-KINDS = {"bare": None, "off": RECORDED, "on": (*RECORDED, "branches")}
+KINDS = {"bare": None, "off": tuple(what for what in RECORDED if what != "branches"), "on": RECORDED}
+CONFIDENCE = 0.95
 ROWS = {
     "DDP step with 60 branches": "a small DDP step with 60 branches of the program's own on 2 ranks, which are "
     "recorded, against bare, by the clock / in CPU time",
@@ -83,63 +98,135 @@ def busy(count: int) -> int:
 
 
 def event_ns() -> float:
-    """What an event costs, in ns of CPU time: none of them is disabled."""
-    best = {}
-    for on in (False, True):
-        recorder = hangdoc_probe_branches.Branches([])
-        if on:
-            hangdoc_probe_branches.MOST_AT_ONCE_NS = 1 << 60
-            recorder.start(lambda *_: None)
-        times = []
-        for _ in range(30):
+    """What an event costs, in ns of CPU time, where none of them is disabled: with and without them in turn."""
+    hangdoc_probe_budget.MOST_AT_ONCE_NS = 1 << 60
+    extra = []
+    for _ in range(30):
+        globals()["busy"] = types.FunctionType(busy.__code__.replace(), globals())  # as it was compiled
+        recorder = hangdoc_probe_branches.Branches([os.path.dirname(os.__file__)])
+        taken = []
+        for on in (False, True):
+            if on:
+                recorder.start(lambda *_: None)
             began = time.thread_time_ns()
             busy(6000)
-            times.append(time.thread_time_ns() - began)
+            taken.append(time.thread_time_ns() - began)
         recorder.stop()
-        best[on] = statistics.median(times)
-        counts = recorder.outcomes.get(id(busy.__code__), [])
-    return (best[True] - best[False]) / (sum(map(hangdoc_probe_branches.times, counts)) / 30)
+        events = sum(map(hangdoc_probe_budget.times, recorder.outcomes[id(busy.__code__)]))
+        extra.append((taken[1] - taken[0]) / events)
+    return statistics.median(extra)
+
+
+COUNTED = """
+import collections, itertools, os, sys
+sys.path.insert(0, {probe!r})
+import hangdoc_probe_branches, hangdoc_probe_budget
+def step(): pass
+{loads}
+hangdoc_probe_budget.MOST_AT_ONCE_NS = hangdoc_probe_budget.SHARE = 0  # told of no more as soon as it is judged
+recorder = hangdoc_probe_branches.Branches([os.path.dirname(os.__file__), {probe!r}])
+if {on}:
+    recorder.start(lambda *_: None)
+collections.deque(itertools.starmap(preprocess, itertools.repeat((), {calls})), 0)  # a loop without a test
+"""
+
+
+def instructions(*, on: bool) -> float:
+    """Of one call of the preprocessing, once all of its busy tests are told of no more."""
+    totals = []
+    for calls in (20, 120):
+        program = COUNTED.format(probe=str(PROBE), loads=OWN_LOADS, on=on, calls=calls)
+        line = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", program]
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        said = subprocess.run(line, env=environment, capture_output=True, text=True, check=True, timeout=300).stderr
+        found = re.search(r"Collected : (\d+)", said)
+        assert found is not None, said
+        totals.append(int(found[1]))
+    return (totals[1] - totals[0]) / 100
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """A confidence interval of the median, by order statistics; of five values and fewer the extremes."""
+    ordered, count = sorted(values), len(values)
+    outside, rank = 0.0, 0
+    while rank < count // 2:
+        outside += 2 * math.comb(count, rank) / 2**count
+        if outside > 1 - CONFIDENCE:
+            break
+        rank += 1
+    at = max(rank - 1, 0)
+    return ordered[at], ordered[count - 1 - at]
+
+
+Rounds = list[dict[str, dict[str, tuple[float, float]]]]
+"""In each, by kind of job and load, the time by the clock and in CPU time of two turns."""
+
+
+def measured(folder: Path, start: int, options: argparse.Namespace) -> Rounds:
+    """What three new jobs measure."""
+    jobs: dict[str, Job] = {}
+    rounds: Rounds = []
+    try:
+        for kind, record in KINDS.items():
+            jobs[kind] = Job(
+                folder / f"{start}-{kind}",
+                options.seconds,
+                watched=record is not None,
+                record=record or (),
+                program=PROGRAM,
+                hash_seed=start,
+            )
+        for job in jobs.values():
+            job.turn()
+        for number in range(options.rounds):
+            order = list(jobs)[(start + number) % 3 :] + list(jobs)[: (start + number) % 3]
+            turns = [(kind, jobs[kind].turn()) for kind in (*order, *reversed(order))]
+            rounds.append(
+                {
+                    kind: {
+                        load: (
+                            sum(t[load][0] for k, t in turns if k == kind),
+                            sum(t[load][1] for k, t in turns if k == kind),
+                        )
+                        for load in ROWS
+                    }
+                    for kind in KINDS
+                }
+            )
+    finally:
+        for job in jobs.values():
+            job.end()
+    return rounds
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--starts", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--starts", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=0.1, help="that a turn takes for each load")
+    parser.add_argument("--instructions", action="store_true", help="count the processor's instructions, too")
     parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
+    if options.instructions and shutil.which("valgrind") is None:
+        parser.error("--instructions needs valgrind")
     print(f"an event: {event_ns():.0f} ns")
-    rounds = []
+    if options.instructions:
+        print(f"instructions of the preprocessing: {instructions(on=True) / instructions(on=False):.4f}")
     with tempfile.TemporaryDirectory() as folder:
-        for start in range(options.starts):
-            jobs = {}
-            try:
-                for kind, record in KINDS.items():
-                    place = Path(folder) / f"{start}-{kind}"
-                    watched = record is not None
-                    jobs[kind] = Job(place, options.seconds, watched=watched, record=record or (), program=PROGRAM)
-                    jobs[kind].turn()
-                for number in range(options.rounds):
-                    order = list(jobs)[number % 3 :] + list(jobs)[: number % 3]
-                    rounds.append({kind: jobs[kind].turn() for kind in order})
-            finally:
-                for job in jobs.values():
-                    job.end()
+        starts = [measured(Path(folder), start, options) for start in range(options.starts)]
     figures: dict[str, list[str]] = {}
-    for load in rounds[0]["bare"]:
+    for load in ROWS:
         for number, clock in enumerate(("clock", "CPU")):
-            print(
-                load,
-                clock,
-                *(f"{k} {1e6 * statistics.median(r[k][load][number] for r in rounds):.1f} µs" for k in KINDS),
-            )
-            for against in ("bare", "off"):
-                ratios = [each["on"][load][number] / each[against][load][number] for each in rounds]
-                low, middle, high = statistics.quantiles(ratios, n=4)
-                print(f"    on against {against}: {middle:.3f} ({low:.3f} to {high:.3f})")
-                if against == "bare":
-                    figures.setdefault(load, []).append(f"{middle:.3f} ({low:.2f} to {high:.2f})")
+            times = {kind: statistics.median(r[kind][load][number] / 2 for s in starts for r in s) for kind in KINDS}
+            print(load, clock, *(f"{kind} {1e6 * taken:.1f} µs" for kind, taken in times.items()))
+            for one, other in (("on", "bare"), ("on", "off"), ("off", "bare")):
+                ratios = [statistics.median(r[one][load][number] / r[other][load][number] for r in s) for s in starts]
+                low, high = interval(ratios)
+                figure = f"{statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})"
+                print(f"    {one} against {other}: {figure}")
+                if (one, other) == ("on", "bare"):
+                    figures.setdefault(load, []).append(figure)
     if options.guide:
         put_figures({row: " / ".join(figures[load]) for load, row in ROWS.items()})
 

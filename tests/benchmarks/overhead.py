@@ -117,6 +117,7 @@ class Job:
         record: Sequence[str] = RECORDED,
         hosts: Hosts | None = None,
         program: str = JOB,
+        hash_seed: int = 0,
     ) -> None:
         """``record``: what its watch records. ``program``: with its loads."""
         script, turns, results = folder / "job.py", folder / "turns", folder / "results"
@@ -130,7 +131,9 @@ class Job:
             "BENCHMARK_TURNS": str(turns),
             "BENCHMARK_RESULTS": str(results),
             "OMP_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",  # else each process has its own collisions in dictionaries, which are worth 15 %
+            "PYTHONHASHSEED": str(
+                hash_seed
+            ),  # else each process has its own collisions in dictionaries, which are worth 15 %
             **({"GLOO_SOCKET_IFNAME": "eth0"} if hosts is not None else {}),
         }
         self.watched = watched

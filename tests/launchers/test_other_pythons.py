@@ -61,8 +61,7 @@ def assert_rank_0_alone_calls(document: dict[str, Any]) -> None:
 
 
 def test_a_scenario_under_watch(python: str, watch: Watch) -> None:
-    asked = () if "python3.13" in python else ("--record", "collectives,messages,store,lines,branches")
-    done = watch([python, *JOB], *asked, python=python)
+    done = watch([python, *JOB], python=python)
     assert done.status == 124, done.explain()
     assert done.document is not None
     assert_rank_0_alone_calls(done.document)

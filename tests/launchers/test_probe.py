@@ -483,7 +483,7 @@ def test_import_torch_alone_starts_nothing(start: Start) -> None:
     bare_threads, bare_modules = without.text().splitlines()
     assert threads == bare_threads
     ours = {name for name in set(modules.split()) - set(bare_modules.split()) if "hangdoc" in name}
-    assert ours == {"hangdoc_probe", "hangdoc_probe_hooks", "hangdoc_probe_lines"}
+    assert ours == {"hangdoc_probe", "hangdoc_probe_hooks", "hangdoc_probe_lines", "hangdoc_probe_program"}
     assert os.listdir(job.folder) == []
 
 

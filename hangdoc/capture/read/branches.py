@@ -102,9 +102,8 @@ def _code(row: list[Any], minor: int) -> tuple[RanCode, bool] | None:
     if counted is not None:
         idle = (set(counted.idle) if counted.called is not False else every) - now - before
     name = clean(function, _LONGEST_NAME)
-    code = RanCode(
-        clean(file[:_LONGEST_FILE]), name, first, called=True, ran=tuple(sorted(now | before)), idle=tuple(sorted(idle))
-    )
+    called = True if ran is not None else counted.called if counted is not None else None
+    code = RanCode(clean(file[:_LONGEST_FILE]), name, first, called, tuple(sorted(now | before)), tuple(sorted(idle)))
     return code, counted is not None and counted.called is False
 
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from opcode import opname
 
 check, switch, probe = sys.argv[1:4]
 sys.path.insert(0, probe)
@@ -22,7 +23,7 @@ import hangdoc_probe_outcomes  # noqa: E402
 ROOTS = [
     os.path.dirname(os.__file__),
     os.path.abspath(probe),
-    *(path for path in sys.path if path.endswith("site-packages")),
+    *(path for path in sys.path if path.endswith("site-packages") or "/libraries-torch" in path),  # see tests/helpers
 ]
 recorder = hangdoc_probe_branches.Branches(ROOTS) if switch == "on" else None
 monitoring = sys.monitoring
@@ -37,6 +38,9 @@ def work(count):
             total -= 1
     return total
 """
+
+
+PARTS = ("LOAD_FAST", "STORE_FAST", "LOAD_CONST")
 
 
 class Interrupted(Exception):
@@ -87,8 +91,13 @@ def called_before():
     return decide(None, [])
 
 
+def run_before(rows):
+    return rows.copy() if rows else len(rows)
+
+
 def running():
-    """What runs when the recorder comes, in this thread and in a generator."""
+    """What runs when the recorder comes, in this thread and in a generator, and what has run."""
+    run_before([])
 
     def numbers(count):
         for number in range(count):
@@ -303,7 +312,7 @@ def forked():
         tools = [monitoring.get_tool(tool) for tool in range(6)]
         anew = hangdoc_probe_branches.Branches(ROOTS)
         anew.start(lambda *_: None)
-        work(10)
+        new_work()(10)
         told = hangdoc_probe_outcomes.told(anew)
         os.write(writing, json.dumps([tools, len(told["tests"]) > 0]).encode())
         os._exit(0)
@@ -389,10 +398,22 @@ def interleaved():
 
 def too_many():
     """More code than is recorded: what is called later is left alone."""
+    import tempfile
+
     start()
-    works = [new_work() for _ in range(4200)]
-    total = sum(work(1) for work in works)
-    return total, works[-1].__code__.co_name
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, folder)
+        with open(os.path.join(folder, "many_works.py"), "w") as file:
+            file.write("works = []\n" + (WORK + "works.append(work)\n") * 4200)
+        import many_works
+
+    total = sum(work(1) for work in many_works.works)
+    return total, works_executed()
+
+
+def works_executed():
+    """More code than is kept of what a program executes."""
+    return sum(new_work()(1) for _ in range(2100))
 
 
 def typed_in():
@@ -404,6 +425,129 @@ def typed_in():
         exec("if number % 2:\n    found = 1\nelse:\n    found = 2", names)
         found.append(names["found"] + eval("3 if number > 5 else 4", names))
     return sum(found)
+
+
+MODULE = """
+import functools
+
+def NAME_plain(value):
+    return 1 if value else 2
+
+def through(function):
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args)
+    return call
+
+def hidden(function):
+    return lambda *args: function(*args)
+
+@functools.lru_cache
+def NAME_cached(value):
+    return 1 if value else 2
+
+@hidden
+@through
+def NAME_wrapped(value):
+    return 1 if value else 2
+
+class Rows:
+    @property
+    def NAME_size(self):
+        return 1 if self else 2
+
+    @classmethod
+    def NAME_of(cls, value):
+        return NAME_partial(value)
+
+    class Row:
+        def NAME_inner(self, value):
+            return [each for each in range(3) if value]
+
+def _partial(_, value):
+    def NAME_closure():
+        return 1 if value else 2
+    return NAME_closure()
+
+NAME_partial = functools.partial(_partial, None)
+
+def run(value):
+    rows = [NAME_plain(value), NAME_cached(value), NAME_wrapped(value), Rows().NAME_size, Rows.NAME_of(value)]
+    return rows, Rows.Row().NAME_inner(value)
+"""
+
+
+def from_modules():
+    """Modules that are there already, that come later, that come anew, and one that is run as a program."""
+    import importlib
+    import runpy
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, folder)
+        for name in ("early", "late", "ran"):
+            with open(os.path.join(folder, f"{name}.py"), "w") as file:
+                file.write(MODULE.replace("NAME", name))
+        early = importlib.import_module("early")
+        start()
+        found = [early.run(1)]
+        late = importlib.import_module("late")
+        found.append(late.run(1))
+        with open(os.path.join(folder, "late.py"), "w") as file:
+            file.write(MODULE.replace("NAME", "reloaded"))
+        os.utime(file.name, (1, 1))  # else its bytecode is that of before
+        found.append(importlib.reload(late).run(0))
+        found.append(runpy.run_path(os.path.join(folder, "ran.py"))["run"](0))
+        return found
+
+
+def pickled():
+    """A function that comes as its code, not by its name."""
+    import cloudpickle
+
+    names = {"__name__": "elsewhere"}
+    exec(compile(MODULE.replace("NAME", "pickled"), "/elsewhere.py", "exec"), names)
+    # Older ones, and Ray's, keep the name of the file.
+    text = cloudpickle.dumps(names["pickled_plain"]).replace(b"<dynamic-code>", b"/elsewhere0.py")
+    names.clear()
+    start()
+    return cloudpickle.loads(text)(1)
+
+
+def libraries():
+    """Their code is left as it is: counters, and instructions that are two in one."""
+    start()
+    code = json.JSONDecoder.raw_decode.__code__
+    before = code._co_code_adaptive
+    tools = [tool for tool in range(6) if monitoring.get_tool(tool)]
+    return before == code._co_code_adaptive, [monitoring.get_local_events(tool, code) for tool in tools[:1]] in (
+        [],
+        [0],
+    )
+
+
+def straight(one, two):
+    three = one
+    four = two
+    return three + four
+
+
+def as_compiled():
+    """Code of which all is known, or that is told of no more, runs as it was compiled."""
+    start()
+    work = new_work()
+    work(400_000), straight(1, 2)
+    found = []
+    for code in (work.__code__, straight.__code__):
+        plain, now, new = code.co_code, code._co_code_adaptive, code.replace()._co_code_adaptive
+        found += [at for at in range(0, len(plain), 2) if opname[plain[at]] in PARTS and now[at] != new[at]]
+    return found
+
+
+def not_called(rows):
+    if len(rows) > 1:
+        return len(rows)
+    return 0
 
 
 def viztraced():

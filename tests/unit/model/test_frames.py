@@ -84,10 +84,11 @@ def test_of_torch_only_what_decides_by_data(file: str, expected: bool) -> None:
 
 def test_the_probe_s_recorder_is_on_no_stack() -> None:
     """A signal's handler may run in it."""
-    handler, own, step = (
+    handler, judge, own, step = (
         Frame("/job/train.py", 9, "on_signal"),
+        Frame("/x/hangdoc/probe/hangdoc_probe_budget.py", 100, "judge"),
         Frame("/x/hangdoc/probe/hangdoc_probe_branches.py", 200, "branch"),
         Frame("/job/train.py", 30, "step"),
     )
-    assert own_frames((handler, own, step)) == (handler, step)
+    assert own_frames((handler, judge, own, step)) == (handler, step)
     assert own_frames((handler, step)) == (handler, step)

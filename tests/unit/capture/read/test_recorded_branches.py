@@ -39,6 +39,20 @@ def test_of_code_that_ran_first_when_it_was_recorded_every_line_is_known() -> No
     assert found.branches[0].is_sound
 
 
+def test_code_that_has_not_been_called_since_it_was_known() -> None:
+    row = [FILE, "step", 40, [41, 42, 43], None, True, "", ""]
+    assert recorded(answer(codes=[row], tests=[]), "3.12.1").code == (
+        RanCode(FILE, "step", 40, called=False, idle=(41, 42, 43)),
+    )
+    # It may have been before, which its counters from then say: `def f(a): b = a.real; return b`, that was called.
+    body = [151, 0, 124, 0, 78, 0, *[0x31, 0], *[7] * 16, 125, 1, 124, 1, 83, 0]
+    table = bytes([0x80, 0, 0xD8 | 1, 8, 14, 0x80 | (11 << 3) | 7, 8, 14, 0x80 | (10 << 3) | 3, 8, 14])
+    row = [FILE, "f", 40, [41, 42], None, False, b64encode(bytes(body)).decode(), b64encode(table).decode()]
+    (code,) = recorded(answer(codes=[row], tests=[]), "3.12.1").code
+    assert (code.called, code.ran) == (True, (41,))
+    assert recorded(answer(codes=[[*row[:6], "", ""]], tests=[]), "3.12.1").code[0].called is None
+
+
 def test_the_values_in_order_are_those_of_the_main_thread() -> None:
     assert recorded(answer(), "3.12.1").taken == (Taken(0, "F", 10), Taken(0, "F", 20), Taken(0, "T", 30))
 
