@@ -106,7 +106,7 @@ from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.model.kinds import MESSAGES, Confidence
 
 
-def blame(case: Case) -> Blame[Explanation]:
+def story(case: Case) -> Blame[Explanation]:
     """The ranks that must change, why, and how sure that is. A rank that was not seen is never blamed."""
     if case.job.mode == "log" and len(case.seen) == 1:
         return nobody_seen()  # the stack of one rank names no other, and does not show that others wait for it
@@ -276,34 +276,13 @@ def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    full_server,
     kept_connection,
-    asked_in_turn,
-    other_request,
     missing_request,
-    async_server,
-    unsent_message,
-    ended_task,
-    nested_calls,
     thread_wait,
 )
 
 
-_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    deleted_key,
-    key_of_the_other_arm,
-    unset_key,
-    key_elsewhere,
-    not_counted,
-    key_passed_by,
-    key_renamed,
-    file_of_the_other_arm,
-    left_turn,
-    passed_meeting,
-    unset_by_the_other_arm,
-    left_handover,
-    other_place,
-)
+_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (unset_key,)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -342,9 +321,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message)
-    missing = (call_before_message, odd_among_siblings, partner, one_too_many)
-    deciders = (*messages, *missing, order_across_groups, both_read, compare_places, cycle)
+    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, both_read, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
@@ -362,23 +339,16 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
-    items_in_other_order,
     groups_of_store,
     thread_beside_main,
-    message_withdrawn,
-    message_only_polled,
-    call_passed_by,
-    message_by_stacks,
     divergence,
     gone_roots,
     stopped_store,
     differing_arguments,
     ended_first,
     other_micro_batches,
-    outside_schedule,
     waiting_threads,
     key_left_out,
-    left_out_for_launcher,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
@@ -386,14 +356,9 @@ DECIDERS: tuple[Decider, ...] = (
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
-    lock_left_behind,
-    left_out_by_one,
-    pool_that_fails,
     past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
-    call_left_out,
-    other_way_before,
     all_arrived,
     held_up_unseen,
     ended_ranks,
