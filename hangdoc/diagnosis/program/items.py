@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+KINDS = ("if", "while", "for", "and", "or", "ifexp", "comprehension", "match", "except", "assert", "with")
+"""Of predicates. 'and' and 'or' are single operands; 'comprehension' is a `for` or `if` in one; 'with' may swallow."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:

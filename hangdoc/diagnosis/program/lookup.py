@@ -10,6 +10,8 @@ from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.index import Index
 from hangdoc.diagnosis.program.pieces import dotted, last_name
 
+Place = tuple[Body, int]
+"""A function and a node of it."""
 Set = tuple[Body, int, Write]
 """Where something is set."""
 _DEEPEST = 3
