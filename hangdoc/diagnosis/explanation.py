@@ -123,6 +123,11 @@ class Nothing(Explanation):
 
 
 @dataclass(frozen=True, slots=True)
+class Supposed(Explanation):
+    """What was seen of the culprits speaks against them, and no story is told of it: its form says what happened."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeldUpUnseen(Explanation):
     """The ranks that the others wait for were not seen."""
 

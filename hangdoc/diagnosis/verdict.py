@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
@@ -26,7 +25,6 @@ from hangdoc.diagnosis.branch_tables import branch_table, with_moment
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
-from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answers
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.led_there import is_around_wait, what_led_there
@@ -50,8 +48,10 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
+from hangdoc.diagnosis.hypotheses.blamed import blame
 from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
+from hangdoc.diagnosis.naming.named import named as named_of
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
 from hangdoc.diagnosis.recorded import caught_evidence, ran_evidence, recorded_evidence
 from hangdoc.diagnosis.sides import divergence, repair
@@ -127,7 +127,7 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     """The diagnosis of a job that only dumps show."""
     reading = read(case, found)
     if reading.said is None:
-        named = name_cause(case, reading.found)
+        named = named_of(case, reading.found)
         found, named = _with_further(case, reading.found, named)
         named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
         told = _assemble(case, found, named, reading.outcome, writer)
@@ -223,7 +223,7 @@ def _name_and_assemble(case: Case, found: Blame[Explanation], outcome: Outcome, 
 
 def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     """The blame with its cause, and with what the outcome adds to the sentences."""
-    named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
+    named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else named_of(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         said = diverged_now(case, found, found.alternatives[0])
         at = named.decided_at or next(conditions_in(said), None)

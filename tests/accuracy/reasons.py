@@ -36,7 +36,7 @@ from cases import EXPECTED, case, laid_out, names, row
 from statements import places_of_statement
 
 from hangdoc import api
-from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.deciders import story as blame
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.causes.nearest import reasons_of
 from hangdoc.diagnosis.frames.library import with_library_frames

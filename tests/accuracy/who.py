@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from cases import case, names, row
 
+from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.hypotheses import judge
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks
@@ -62,17 +63,19 @@ class Example:
 
 def examples() -> list[Example]:
     """The saved cases with culprits, but those of logs, which have no processes or calls to compare."""
-    found = []
+    examples = []
     for name in names():
         culprits = tuple(row(name)["culprits"])
         job = load_snapshot(case(name))
         if not culprits or job.mode == "log" or job.others:
             continue
-        standing = judge.standing(judge.suspected(prepared(job)))
+        found = prepared(job)
+        told = story(found) if not found.job.ended and found.activities else None
+        standing = judge.standing(judge.suspected(found, told))
         suspects = tuple((ranks, standing[ranks]) for ranks in sorted(standing))
         right = next((at for at, (ranks, _) in enumerate(suspects) if ranks == culprits), -1)
-        found.append(Example(name, suspects, right))
-    return found
+        examples.append(Example(name, suspects, right))
+    return examples
 
 
 def measured(examples: Sequence[Example], kinds: Sequence[str]) -> dict[str, float]:

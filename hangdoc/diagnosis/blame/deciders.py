@@ -11,91 +11,59 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
-from hangdoc.diagnosis.blame.async_server import async_server
-from hangdoc.diagnosis.blame.beside_messages import passed_by
 from hangdoc.diagnosis.blame.both_read import both_read
-from hangdoc.diagnosis.blame.call_before_message import call_before_message
-from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
-from hangdoc.diagnosis.blame.deleted_key import deleted_key
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
 )
-from hangdoc.diagnosis.blame.dropped_work import DroppedWork, dropped_work
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
-from hangdoc.diagnosis.blame.full_server import full_server
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.kept_connection import kept_connection
-from hangdoc.diagnosis.blame.key_elsewhere import key_elsewhere
-from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
-from hangdoc.diagnosis.blame.key_renamed import key_renamed
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
-from hangdoc.diagnosis.blame.left_turn import left_turn
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
-    message_in_other_group,
     odd_message,
-    one_too_many,
     partner,
 )
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
-    ended_task,
     missing_request,
 )
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
-from hangdoc.diagnosis.blame.nested_calls import nested_calls
-from hangdoc.diagnosis.blame.odd_partner import odd_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
-from hangdoc.diagnosis.blame.only_polled import OnlyPolled, only_polled
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
-from hangdoc.diagnosis.blame.other_place import other_place
-from hangdoc.diagnosis.blame.other_request import other_request
-from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
-from hangdoc.diagnosis.blame.shared_by_processes import left_handover, passed_meeting, unset_by_the_other_arm
 from hangdoc.diagnosis.blame.shared_number import shared_number
-from hangdoc.diagnosis.blame.sibling_counts import odd_among_siblings
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
-from hangdoc.diagnosis.blame.store_barrier import not_counted
-from hangdoc.diagnosis.blame.thread_blame import asked_in_turn, thread_wait
-from hangdoc.diagnosis.blame.unmade_file import file_of_the_other_arm
-from hangdoc.diagnosis.blame.unreported import Unreported, unreported
+from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unsent_message import unsent_message
-from hangdoc.diagnosis.blame.unset_key import key_of_the_other_arm, unset_key
+from hangdoc.diagnosis.blame.unset_key import unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
     ended_first,
     gone_roots,
-    left_out_by_one,
-    lock_left_behind,
-    pool_that_fails,
     unseen_message,
     waiting_roots,
 )
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
-    call_left_out,
     ended_ranks,
     gone_ranks,
     held_up_unseen,
     keys_of_all,
     nothing,
-    other_way_before,
     polling_ranks,
     separate_meetings,
     threads_on_one_group,
     unseen_messages,
 )
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
@@ -106,7 +74,7 @@ from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.model.kinds import MESSAGES, Confidence
 
 
-def blame(case: Case) -> Blame[Explanation]:
+def story(case: Case) -> Blame[Explanation]:
     """The ranks that must change, why, and how sure that is. A rank that was not seen is never blamed."""
     if case.job.mode == "log" and len(case.seen) == 1:
         return nobody_seen()  # the stack of one rank names no other, and does not show that others wait for it
@@ -141,50 +109,10 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
     return found
 
 
-def items_in_other_order(inquiry: Inquiry) -> Blame[CrossedByItem] | None:
-    """Groups that the items of one loop chose in another order. Before the groups of the store: nobody is past a call
-    of theirs, so none is missing."""
-    return crossed_by_item(inquiry.case)
-
-
 def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
     show for those of one group."""
     return by_groups_of_store(inquiry.case)
-
-
-def message_withdrawn(inquiry: Inquiry) -> Blame[DroppedWork] | None:
-    """A message that both sides issued and that never arrives. Before all that looks for a missing one: none is."""
-    return dropped_work(inquiry.case)
-
-
-def message_only_polled(inquiry: Inquiry) -> Blame[OnlyPolled] | None:
-    """A message that its rank polls, and never waits for. Before all that looks for a missing one: none is."""
-    return only_polled(inquiry.case)
-
-
-def call_passed_by(inquiry: Inquiry) -> Blame[Diverged] | None:
-    """Ranks in a message that left behind the call in which others wait for them. Before the messages: who waits for
-    that message may only do so because of that call."""
-    return passed_by(inquiry.case)
-
-
-def message_by_stacks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message that does not come, where only stacks are seen. Before the divergence: a rank that waits in a recv is
-    no side of it, and those that wait for this rank, in whatever groups, only follow."""
-    case, found = inquiry.case, inquiry.divergence
-    if case.programs or found is None or not found.proved:
-        return None
-    point = found.found.branch_point  # who left a loop in which others pass messages explains the message as well
-    if point is not None and point.guard.kind == "loop" and _all_pass_theirs_in(case, point, found.culprits):
-        return None
-    return partner(case)
-
-
-def _all_pass_theirs_in(case: Case, loop: BranchPoint, culprits: tuple[int, ...]) -> bool:
-    """True if all other ranks that wait in a message are in the loop. A loop of one rank's own part is not theirs."""
-    stacks = [a.stack for rank, a in case.activities.items() if a.kind in MESSAGES and rank not in culprits]
-    return all(any(f.file == loop.file and loop.guard.holds(f.line) for f in stack) for stack in stacks)
 
 
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -262,12 +190,6 @@ def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicr
     return odd_schedule(inquiry.case) or uneven_micro_batches(inquiry.case)
 
 
-def outside_schedule(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that left the steps of a pipeline, or a loop of messages. Before the graph, in which a neighbor waits for a
-    message of theirs, or no source shows whose."""
-    return outside_the_schedule(inquiry.case) or left_the_exchange(inquiry.case)
-
-
 def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
@@ -276,34 +198,13 @@ def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    full_server,
     kept_connection,
-    asked_in_turn,
-    other_request,
     missing_request,
-    async_server,
-    unsent_message,
-    ended_task,
-    nested_calls,
     thread_wait,
 )
 
 
-_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    deleted_key,
-    key_of_the_other_arm,
-    unset_key,
-    key_elsewhere,
-    not_counted,
-    key_passed_by,
-    key_renamed,
-    file_of_the_other_arm,
-    left_turn,
-    passed_meeting,
-    unset_by_the_other_arm,
-    left_handover,
-    other_place,
-)
+_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (unset_key,)
 
 
 def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -319,11 +220,6 @@ def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
     """A rank that went past a line which lets those go on that poll. After all that knows more of what they poll for;
     before other roots, who poll in correct code."""
     return went_past(inquiry.case) if inquiry.case.graph.roots else None
-
-
-def left_out_for_launcher(inquiry: Inquiry) -> Blame[Unreported] | None:
-    """Ranks that have not given the launcher what it waits for. Before the graph: the launcher is no rank of it."""
-    return unreported(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -342,9 +238,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    messages = (message_in_other_group, odd_partner, odd_message, ahead_of_its_message)
-    missing = (call_before_message, odd_among_siblings, partner, one_too_many)
-    deciders = (*messages, *missing, order_across_groups, both_read, compare_places, cycle)
+    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, both_read, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
@@ -362,23 +256,16 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
-    items_in_other_order,
     groups_of_store,
     thread_beside_main,
-    message_withdrawn,
-    message_only_polled,
-    call_passed_by,
-    message_by_stacks,
     divergence,
     gone_roots,
     stopped_store,
     differing_arguments,
     ended_first,
     other_micro_batches,
-    outside_schedule,
     waiting_threads,
     key_left_out,
-    left_out_for_launcher,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
@@ -386,14 +273,9 @@ DECIDERS: tuple[Decider, ...] = (
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
-    lock_left_behind,
-    left_out_by_one,
-    pool_that_fails,
     past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
-    call_left_out,
-    other_way_before,
     all_arrived,
     held_up_unseen,
     ended_ranks,

@@ -30,8 +30,7 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
     wrong_peer_by_stacks,
 )
-from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round, more_than_ever
-from hangdoc.diagnosis.messages.other_group import OtherGroup, in_other_group
+from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
 from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
@@ -104,34 +103,6 @@ class ExchangeTooMany(Explanation):
     peers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OneTooMany(Explanation):
-    """A rank waits for more messages with its peer than in any round before, than its ``siblings`` at that line or than
-    it has handed ``onward``, and the peer passed as many as ever."""
-
-    rank: int
-    peer: int
-    usual: int
-    siblings: tuple[int, ...] = ()
-    onward: tuple[int, ...] = ()
-    """The ranks that take from it what it makes of these messages, and are through."""
-
-
-def one_too_many(case: Case) -> Blame[OneTooMany] | None:
-    """The rank that waits for a message more than ever before its call, where its peer is already in that call.
-
-    Example: rank 0 always took 3 messages of rank 1 before the broadcast, and waits for a fourth one, and rank 1, which
-    has sent 3 as ever, is in the broadcast → rank 0.
-    """
-    for waiter, peer in missing_partners(case):
-        usual = more_than_ever(case, waiter) if is_on_its_way(case, waiter, peer) else 0
-        if usual and case.graph.dissolves((waiter,)):
-            sure = f"rank {waiter} had always passed {usual} such messages with rank {peer} between its calls"
-            found = OneTooMany(waiter, peer, usual)
-            return Blame(found, (waiter,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    return None
-
-
 def _alone_past(case: Case, peer: int, waiter: int) -> tuple[Condition, ...]:
     """Under what the peer alone has been that skips a message; () where the waiter alone has skipped one as well."""
     return () if skipped_alone(case, waiter) else tuple(skipped_alone(case, peer))
@@ -155,16 +126,6 @@ def _turned_back(case: Case, peer: int, waiter: int) -> bool:
     left = left_behind(case, ((peer,), others)) if not case.has_history and others else []
     within = {(f.file, plain(f.function).rpartition(".")[2]) for f in user_stack(case.activities[waiter].stack)}
     return any(each.side == 0 and each.jumps and (each.file, each.function) in within for each in left)
-
-
-def message_in_other_group(case: Case) -> Blame[OtherGroup] | None:
-    """A pair of ranks that name each other in two groups. Either may be in the wrong one: both are named."""
-    found = in_other_group(case)
-    if found is None:
-        return None
-    sure = "every other message has its partner, in its own group"
-    ranks = tuple(sorted((found.sender, found.receiver)))
-    return Blame(found, ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def odd_message(

@@ -28,9 +28,9 @@ from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function,
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.syntax import enclosing_function, walk
-from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
+from hangdoc.diagnosis.state.threads import Chain, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
-from hangdoc.model.process import Frame, Thread
+from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
@@ -69,87 +69,6 @@ class AllAsked(Explanation):
     waiting: tuple[int, ...]
     called: str
     chain: Chain
-
-
-@dataclass(frozen=True, slots=True)
-class EndedTask(Explanation):
-    """Threads of ``waiting``, which run a function for another rank, wait ``at`` a line for the answer to a call that
-    takes one more; on the culprits that function has made the call before, and has ended.
-
-    Example: rank 0 has called play() on three actors, which meet after each episode in arrive() on rank 0; actor 3 has
-    left its episodes, and its play() has ended.
-    """
-
-    waiting: tuple[int, ...]
-    chain: Chain
-    at: Frame
-    held_back: str = ""
-    """The function that was called, if it has returned a future, so that no thread runs it any more."""
-
-
-def ended_task(case: Case) -> Blame[EndedTask] | None:
-    """The blame of the ranks on which a function that others still run has ended. None where any rank may go on."""
-    chain = next((chain for _, chain in sorted(case.chains.items()) if _leads_through_a_task(chain)), None)
-    at = chain.hops[-2].node.where if chain is not None else None
-    if chain is None:
-        return _ended_beside_futures(case)
-    if at is None or case.hidden or not case.graph.stuck >= case.seen:
-        return None
-    tasks = {rank: [t for t in _threads(case, rank) if runs_remote_call(t)] for rank in sorted(case.seen)}
-    places = {r: {(f.file, f.line) for t in found for f in user_stack(t.frames)[:1]} for r, found in tasks.items()}
-    waiting = tuple(rank for rank, lines in places.items() if (at.file, at.line) in lines)
-    absent = case.table.split((r for r, found in tasks.items() if not found), at.file, at.line).ran
-    if not absent or len(absent) > len(waiting):
-        return None
-    called = plain(user_stack(chain.last.thread.frames)[-1].function)
-    sure = f"{called}() waits for a further call, and of those that made it, {ranks_text(absent)} alone ended"
-    proved = chain.last.thread.wakes_in is None
-    found = EndedTask(waiting, chain, at)
-    if len(absent) == len(waiting):
-        return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or the others made one too many")
-    return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
-
-
-def _ended_beside_futures(case: Case) -> Blame[EndedTask] | None:
-    """The same where what they call has returned a future, that nothing but a further call can set.
-
-    Example: rank 0 has called train() on three trainers, which push their gradients to it; push() answers when all
-    three have. Trainer 3 left a round out, and its train() has ended.
-    """
-    held = [c for _, c in sorted(case.chains.items()) if c.end is End.OUTSIDE and runs_remote_call(c.last.thread)]
-    at = held[0].last.where if held else None
-    called = remote_function(at, case.sources)
-    if at is None or not called or case.hidden or any(activity.moving for activity in case.activities.values()):
-        return None
-    if any(_acts_later(frame) for rank in case.seen for thread in _threads(case, rank) for frame in thread.frames):
-        return None  # it may set the future
-    tasks: dict[int, set[tuple[str, int | None]]] = {}
-    for rank in sorted(case.seen):
-        process = case.ranks[rank].process
-        main = process.last.main if process is not None and process.last is not None else None
-        ways = [user_stack(t.frames) for t in _threads(case, rank) if main is None or t.tid != main.tid]
-        tasks[rank] = {(way[0].file, way[0].line) for way in ways if way}
-    waiting = tuple(rank for rank, lines in tasks.items() if lines == {(at.file, at.line)})
-    absent = case.table.split((r for r, lines in tasks.items() if not lines), at.file, at.line).ran
-    if any(lines and rank not in waiting for rank, lines in tasks.items()) or not 0 < len(absent) <= len(waiting):
-        return None
-    found = EndedTask(waiting, held[0], at, called)
-    sure = f"nothing runs {called}() any more, and of those that called it, {ranks_text(absent)} alone ended"
-    others = () if len(absent) < len(waiting) else (waiting,)
-    how = Confidence.LIKELY if not others else Confidence.POSSIBLE
-    return Blame(found, absent, others, proved=True, confidence=how, sure=sure)
-
-
-def _leads_through_a_task(chain: Chain) -> bool:
-    """True if a thread that runs another rank's call waits for a request, as the last but one of the chain."""
-    if chain.end is not End.REQUEST or chain.asked or len(chain.hops) < 3:
-        return False
-    return runs_remote_call(chain.hops[-2].node.thread) and runs_remote_call(chain.last.thread)
-
-
-def _threads(case: Case, rank: int) -> tuple[Thread, ...]:
-    process = case.ranks[rank].process
-    return process.last.threads if process is not None and process.last is not None else ()
 
 
 def missing_request(

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, arguments_text, disagreement
-from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.precedent import blame_of
 from hangdoc.diagnosis.calls.history import END, distinct
@@ -64,7 +64,7 @@ def _differed(case: Case) -> Blame[Explanation] | None:
     differing = disagreement(case, ended=True)
     if differing is not None and _at_one_place(differing):
         return blame_of(differing)
-    diverged = blame(case)
+    diverged = story(case)
     if isinstance(diverged.found, Diverged):
         return replace(diverged, found=_with_its_own_call(case, diverged.found))
     return blame_of(differing) if differing is not None else None
@@ -178,7 +178,7 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     differing = disagreement(case, ended=True)
     unlike = _made_elsewhere(case, aborted)
     if unlike or (differing is not None and not _at_one_place(differing)):
-        diverged = blame(case)
+        diverged = story(case)
         if isinstance(diverged.found, Diverged):
             certain = diverged.confidence == Confidence.CERTAIN
             known = f"; of {ranks_text(unlike)} only the call is known in which it was aborted" if unlike else ""

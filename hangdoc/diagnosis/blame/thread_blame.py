@@ -11,9 +11,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import is_in
-from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.diagnosis.state.threads import Chain, End
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
 
 
@@ -24,46 +23,6 @@ class ThreadWait(Explanation):
 
     waiting: tuple[int, ...]
     chain: Chain
-
-
-@dataclass(frozen=True, slots=True)
-class AskedInTurn(Explanation):
-    """The culprit called a function on one rank and waits for its answer; the function is in a call that needs the
-    ranks ``serving``, which only run what others call, and were not called. ``chain``: to the thread that runs it."""
-
-    chain: Chain
-    serving: tuple[int, ...]
-
-
-def asked_in_turn(case: Case) -> Blame[AskedInTurn] | None:
-    """The blame of a rank that calls a common step of several ranks on one after the other.
-
-    Example: rank 0 is in `rpc_sync("worker1", step)`, of which the all_reduce waits for rank 2; rank 2 is in
-    rpc.shutdown() and serves → rank 0. None where a rank that does anything else may call it.
-    """
-    for rank, chain in sorted(case.chains.items()):
-        asked = chain.last
-        if chain.end is not End.CALL or chain.lock is not None or asked.rank == rank or asked.is_main:
-            continue
-        if case.activities[rank].kind != ActivityKind.REMOTE_CALL or not runs_remote_call(asked.thread):
-            continue
-        rest = tuple(r for r in sorted(case.activities) if r not in (rank, asked.rank))
-        serving = tuple(r for r in rest if _only_serves(case, r))
-        if serving and serving == rest and _only_serves(case, asked.rank, besides=1):
-            sure = f"{ranks_text(serving)} {'serves' if len(serving) == 1 else 'serve'}, and nobody else could call"
-            found = AskedInTurn(chain, serving)
-            return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    return None
-
-
-def _only_serves(case: Case, rank: int, *, besides: int = 0) -> bool:
-    """True if the main thread runs what others call until all are done, and no more than ``besides`` threads do so
-    now."""
-    process = case.ranks[rank].process
-    threads = process.last.threads if process is not None and process.last is not None else ()
-    main = case.activities[rank].stack
-    serves = any(is_in(frame, "remote_server_file", "remote_server") for frame in main)
-    return serves and sum(map(runs_remote_call, threads)) <= besides
 
 
 def thread_wait(case: Case) -> Blame[ThreadWait] | None:

@@ -3,26 +3,22 @@ what has run."""
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line
-from hangdoc.diagnosis.blame.unset_key import line_that_sets, other_arm
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
-from hangdoc.diagnosis.condition.stack_comparison import in_one_loop, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
-from hangdoc.diagnosis.source.polls import Ending, files_made, polls_for_file, what_ends_polling
+from hangdoc.diagnosis.source.polls import Ending, polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -42,36 +38,6 @@ class UnmadeFile(Explanation):
     """The only way past the line that the culprits have gone, and nobody else."""
     own: bool = False
     """Each rank makes one, and the culprits have not made theirs."""
-
-
-def file_of_the_other_arm(case: Case) -> Blame[UnmadeFile] | None:
-    """The blame of the ranks that went the way on which a file is made, and are past it, while all others poll for it.
-
-    Example: ranks 1 and 2 poll in the `else` of `if rank == 0: ⏎ export(step) ⏎ else: ⏎ wait_for(step)`, whose export()
-    calls `open(path, "w")`; rank 0 is in an all_reduce of the next round → rank 0.
-    """
-    waiting = tuple(r for r in sorted(case.activities) if _polls(case, r))
-    others = tuple(sorted(set(case.activities) - set(waiting)))
-    if not 0 < len(others) <= len(waiting) or case.hidden or not at_one_line(case, waiting):
-        return None  # of several, each may make a file of its own
-    stack = case.activities[waiting[0]].stack
-    if not all(is_further_on(case, rank, waiting) for rank in others):
-        return None
-    frames = user_stack(stack)
-    found = next((each for frame in frames if (each := other_arm(case.sources, frame, files_made))), None)
-    found = found or next((each for frame in frames if (each := _of_one_rank(case.sources, frame))), None)
-    if found is None:
-        return None
-    ending = what_ends_polling(case.sources, stack)
-    if ending is not None and ending.removes:
-        return None
-    made_at = ending.at if ending is not None else found[0]
-    if not ways_past(case.sources, made_at, found[1]):
-        return None  # it was made, and they look for another one
-    explained = UnmadeFile(waiting, made_at, test=found[1])
-    sure = f"{ranks_text(others)} alone went the way on which it is made, as far as the source shows"
-    # A process that is none of the job's may make a file: this is no proof.
-    return Blame(explained, others, confidence=Confidence.LIKELY, sure=sure)
 
 
 def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
@@ -127,16 +93,6 @@ def _polls(case: Case, rank: int) -> bool:
     return asleep and where is not None and polls_for_file(case.sources, where)
 
 
-def is_further_on(case: Case, rank: int, polling: tuple[int, ...]) -> bool:
-    """True if the rank is past where the others poll; in a loop, if it waits in a call for them, to which they have not
-    come yet."""
-    activity, other = case.activities[rank], case.activities[polling[0]]
-    if is_past(case.sources, activity.stack, other.stack) == "certainly":
-        return activity.kind == ActivityKind.IN_COLLECTIVE
-    waits = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(polling))
-    return waits and in_one_loop(case.sources, activity.stack, other.stack)
-
-
 def ways_past(sources: Sources, at: Frame, test: Condition | None = None) -> list[Condition]:
     """What can lead past the line, in its function or where that is called: conditions other than ``test`` and those
     that go alike every time, and handlers of exceptions.
@@ -163,24 +119,6 @@ def _asks_more_than_the_rank(guard: Guard) -> bool:
         return False
     more = [name for name in guard.names if not is_rank_name(name) and not pattern("count_of_ranks").search(name)]
     return bool(more) and any(map(is_rank_name, guard.names)) and "__name__" not in more
-
-
-def _of_one_rank(sources: Sources, frame: Frame) -> tuple[Frame, Condition] | None:
-    """(the line that makes a file, the condition) of a test of the rank further up in the frame's function, whose suite
-    leads to such a line.
-
-    Example: `if rank == 0: ⏎ pack(shards) ⏎ wait_for(shards)` → the line of pack() that makes it, and the `if`.
-    """
-    tree = sources.function(frame.file, frame.line)
-    here = enclosing_function(tree, frame.line) if tree is not None else ast.Module([], [])
-    tests = [n for n in walk(here) if isinstance(n, ast.If) and n.lineno < frame.line and not holds(n, frame.line)]
-    for node in sorted(tests, key=lambda each: -each.lineno):
-        if pattern("rank_word").search(text_of(node.test)):
-            lines = (line_that_sets(sources, frame.file, each, files_made) for each in node.body)
-            line = next((each for each in lines if each is not None), None)
-            if line is not None:
-                return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
-    return None
 
 
 def _went_past(case: Case, rank: int, ending: Ending) -> LeftBehind | None:

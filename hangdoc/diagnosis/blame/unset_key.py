@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.how_sure import at_one_line
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import calls_of, store_sets
+from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks, is_past_setting
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
@@ -49,18 +44,6 @@ class UnsetKey(Explanation):
     """The line that sets such a key under the rank's own number."""
     of_series: bool = False
     """The number is none of a rank's: later ones of the series are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyOfTheOtherArm(Explanation):
-    """The ranks that wait for a key are in one arm of ``test``, its other arm leads to the line that sets it, and the
-    culprits, who do not wait for it, are past both."""
-
-    key: str
-    """'' where it was not seen which key they wait for."""
-    waiting: tuple[int, ...]
-    set_at: Frame
-    test: Condition
 
 
 def unset_key(case: Case) -> Blame[UnsetKey] | None:
@@ -126,69 +109,6 @@ def _left_out_of_series(
     found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
     sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
     return Blame(found, setters, proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def key_of_the_other_arm(case: Case) -> Blame[KeyOfTheOtherArm] | None:
-    """The blame of the ranks that went the way on which a key is set, and are past it, while all others wait for one.
-
-    Example: ranks 0, 1 and 3 wait in the `else` of `if lease.acquire(): ⏎ publish() ⏎ else: ⏎ store.get(key)`, whose
-    publish() calls `store.set(…)`; rank 2 is in the all_reduce after that → rank 2.
-    """
-    waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    others = tuple(sorted(set(case.activities) - set(waiting)))
-    if not waiting or not others or case.hidden:
-        return None
-    if not all(is_past_setting(case.activities[rank], case.sources) for rank in others):
-        return None
-    if not at_one_line(case, waiting):
-        return None
-    stacks = [case.activities[rank].stack for rank in waiting]
-    if any(is_past(case.sources, case.activities[rank].stack, stacks[0]) != "certainly" for rank in others):
-        return None
-    found = next(
-        (each for frame in user_stack(stacks[0]) if (each := other_arm(case.sources, frame, store_sets))), None
-    )
-    if found is None:
-        return None
-    awaited = {key for rank in waiting for key in awaited_keys(case, rank)}
-    explained = KeyOfTheOtherArm(next(iter(awaited)) if len(awaited) == 1 else "", waiting, *found)
-    sure = f"{ranks_text(others)} alone went the way on which it is set, as far as the source shows"
-    return Blame(explained, others, proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-Lines = Callable[[ast.AST], list[int]]
-"""The lines of a statement that do something: that set a key of a store, that make a file."""
-
-
-def other_arm(sources: Sources, frame: Frame, sets: Lines) -> tuple[Frame, Condition] | None:
-    """(the line that ``sets`` what is waited for, the condition) where the other arm of a condition around the frame's
-    line, or the suite of one that has left the function before it, leads to such a line; None where none does.
-
-    Examples: `if lead: ⏎ publish() ⏎ else: ⏎ wait()`, and `if lead: ⏎ return publish() ⏎ wait()`.
-    """
-    tree = sources.function(frame.file, frame.line)
-    around = {g.line for g in guards(tree, frame.line) if g.kind in ("if", "return")} if tree is not None else set()
-    tests = (n for n in walk(tree) if isinstance(n, ast.If) and n.lineno in around) if tree is not None else ()
-    for node in sorted(tests, key=lambda each: -each.lineno):
-        arm = node.orelse if any(holds(each, frame.line) for each in node.body) else node.body
-        for each in arm:
-            line = line_that_sets(sources, frame.file, each, sets)
-            if line is not None:
-                return line, Condition(f"if {text_of(node.test)}:", frame.file, node.lineno)
-    return None
-
-
-def line_that_sets(sources: Sources, file: str, node: ast.AST, sets: Lines, deep: int = _DEEPEST) -> Frame | None:
-    """The line that ``sets`` it, in the statement or in a function of the program that it calls."""
-    own = sets(node)
-    if own:
-        return Frame(file, own[0], "")
-    called = [last_name(each.func) for each in walk(node) if isinstance(each, ast.Call)] if deep else []
-    for name in called:
-        found = sources.user_definitions(name)
-        if len(found) == 1 and (line := line_that_sets(sources, *found[0], sets, deep - 1)) is not None:
-            return Frame(line.file, line.line, line.function or name)
-    return None
 
 
 def is_by_rank(sources: Sources, setting: Frame) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.alone_elsewhere import AloneElsewhere, alone_elsewhere
 from hangdoc.diagnosis.blame.awaited_client import without_servers
-from hangdoc.diagnosis.blame.awaited_lock import awaited_lock
-from hangdoc.diagnosis.blame.failing_pool import FailingPool, failing_pool
 from hangdoc.diagnosis.blame.how_sure import (
     ended_in_order,
     held_by_debugger,
@@ -19,12 +17,8 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Inquiry
-from hangdoc.diagnosis.blame.kept_lock import kept_lock
-from hangdoc.diagnosis.blame.left_lock import left_lock
-from hangdoc.diagnosis.blame.not_brought import NotBrought, not_brought
 from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
-from hangdoc.diagnosis.blame.store_lock import store_lock
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, beside_a_server
 from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
@@ -86,22 +80,6 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
         return None
     sure = "every rank that was seen waits in a call, and data between hosts is not answered"
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
-
-
-def lock_left_behind(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that took a lock and left it. Before other roots: these are the ranks that try to take it."""
-    case = inquiry.case
-    return left_lock(case) or store_lock(case) or kept_lock(case) or awaited_lock(case)
-
-
-def pool_that_fails(inquiry: Inquiry) -> Blame[FailingPool] | None:
-    """A pool whose workers end at once. Before other roots: that rank is one, and seems to work."""
-    return failing_pool(inquiry.case)
-
-
-def left_out_by_one(inquiry: Inquiry) -> Blame[NotBrought] | None:
-    """A rank that left out what another one waits for. Before other roots: that one waits in correct code."""
-    return not_brought(inquiry.case)
 
 
 def waiting_roots(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.interrupting import interrupting
-from hangdoc.diagnosis.blame.kept_lock import KeptLock
-from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, doing, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
@@ -17,9 +15,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.locks import (
     condition_to_take,
-    conditions_to_let_go,
     holders,
-    let_go_late,
     polls_for_lock,
 )
 from hangdoc.diagnosis.source.ways_round import ways_round_letting_go
@@ -27,7 +23,7 @@ from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.threads import Chain, End
-from hangdoc.model.kinds import GONE, ActivityKind, Confidence, WaitReason
+from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_duration
@@ -269,69 +265,6 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         joined(why, out, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
-    )
-
-
-@cause("HD504", explains=KeptLock, order=355)
-def kept_by_a_rank(case: Case, blame: Blame[KeptLock]) -> Finding:
-    """HD504: a rank took a lock that processes share, and a way out of its function led round letting it go."""
-    found, culprits = blame.found, blame.culprits
-    known = culprits != found.trying
-    took: Message = Ranks(culprits) if known else "one of them"
-    been: Message = [", and ", took, f" alone {'has' if len(culprits) == 1 else 'have'} been there"] if known else ""
-    return Finding(
-        "HD504",
-        sentence(
-            [
-                [Does(found.trying, "waits", "wait"), " at ", _at(found.taken_at), " for a lock or semaphore that "],
-                ["processes share; ", took, " took it and did not let it go"],
-            ],
-            where_they_wait(case, tuple(rank for rank in others_of(case, blame) if rank not in found.trying)),
-        ),
-        [found.test, " leads out at ", line_of(found.left_at), " before it is let go", been],
-        "take such locks with `with`, or let them go in `finally`, so that every way out lets them go",
-        decided_at=found.test,
-    )
-
-
-@cause("HD504", explains=LeftLock, order=354)
-def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
-    """HD504: a rank took a lock that is a file and went on without removing it."""
-    trying, taken_at = blame.found.trying, place(blame.found.taken_at)
-    where = case.activities[trying[0]].where
-    file = next((file.target for rank in trying for file in lock_files(case, rank)), "")
-    late, said = let_go_late(blame.found.taken_at, case.sources), case.last_words(blame.culprits[0])
-    came_back: Message = "it went on without removing what it had created"
-    if late is not None:
-        line, text = late
-        came_back = [f"an exception leads past `{text}` (", Place(blame.found.taken_at.file, line), ")"]
-    between = conditions_to_let_go(blame.found.taken_at, case.sources)
-    if between is not None:
-        file_of, deciding = blame.found.taken_at.file, [cited(guard, blame.found.taken_at.file) for guard in between[1]]
-        came_back = ["whether it removes what it creates, at ", Place(file_of, between[0]), ", depends on "]
-        came_back = [*came_back, Joined(deciding[-2:], " and ")]
-    leaves = "an exception does not leave" if between is None else "no way out of the function leaves"
-    sure = blame.confidence != Confidence.POSSIBLE
-    took = "took" if sure else "may have taken"
-    there: Message = [" and left behind at ", taken_at]
-    if where is not None and (where.file, where.line) == (blame.found.taken_at.file, blame.found.taken_at.line):
-        there = " there and left behind"
-    lock = f"the lock file {file}" if file else "a lock that is a file"
-    return Finding(
-        "HD504",
-        sentence(
-            [
-                [Does(trying, "keeps", "keep"), f" trying to take {lock} at ", _at(where)],
-                [", which ", Ranks(blame.culprits), f" {took}", there],
-            ],
-            where_they_wait(case, blame.culprits),
-        ),
-        joined(
-            [["only one can create what must be new, and ", Ranks(blame.culprits), " is past that line: "], came_back],
-            f"it last wrote: {said}" if said else "",
-        ),
-        f"take such locks with `with`, or let them go in `finally`, so that {leaves} them behind; or "
-        "lock with flock (filelock.FileLock), which the kernel lets go when its owner ends",
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.missing_request import AllAsked, EndedTask, MissingRequest, NoFurtherRequest
-from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
+from hangdoc.diagnosis.blame.missing_request import AllAsked, MissingRequest, NoFurtherRequest
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import passed_on_its_way, what_decided
 from hangdoc.diagnosis.causes.finding import Finding
@@ -22,8 +22,6 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.awaits import awaits_in_loops
 from hangdoc.diagnosis.source.calls_between import requests
-from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -56,30 +54,6 @@ def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
         ),
         joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
         _fix(chain),
-    )
-
-
-@cause("HD505", explains=AskedInTurn, order=344)
-def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
-    """HD505: a rank calls a step of several ranks on one of them, and waits for its answer before it calls the next."""
-    rank, serving = blame.culprits[0], blame.found.serving
-    asked = blame.found.chain.last
-    called = plain(user_stack(asked.thread.frames)[-1].function)
-    op = python_op(asked.thread.frames) or "a collective"
-    return Finding(
-        "HD505",
-        sentence(
-            [
-                [f"rank {rank} waits at ", place(case.activities[rank].where), f" for the answer of {called}() from "],
-                ["rank ", str(asked.rank), f", which waits in {op} at ", place(asked.where), " for "],
-                [Ranks(serving), ", where nobody has called it"],
-            ]
-        ),
-        [
-            [f"{called}() is a step that those ranks make together, and rank {rank} calls it on one after the other: "],
-            ["the first answer cannot come before ", Ranks(serving), " ", Verb(serving, "is", "are"), " called too"],
-        ],
-        f"call {called}() on all of them first (rpc_async), and then wait for the answers (torch.futures.wait_all)",
     )
 
 
@@ -223,68 +197,6 @@ def all_asked(case: Case, blame: Blame[AllAsked]) -> Finding:
         "without those that left it out",
         "which of them left out a call was not seen",
         decided_at=next(iter((*under, *until)), None),
-    )
-
-
-@cause("HD102", "HD505", explains=EndedTask, order=88)
-def left_the_task(case: Case, blame: Blame[EndedTask]) -> Finding:
-    """HD102: of the functions that a rank has called on several others, and that meet in a call of a further one, one
-    has left the loop of these calls; HD505 where there is no loop."""
-    found, culprits = blame.found, blame.culprits
-    if found.held_back:
-        return _left_futures(case, found, culprits)
-    server, task = found.chain.last, plain(user_stack(found.chain.hops[-2].node.thread.frames)[-1].function)
-    called = plain(user_stack(server.thread.frames)[-1].function)
-    loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
-    out = leading_out(case.sources, found.at)[:_MOST_DROPPED]
-    return Finding(
-        "HD102" if loops else "HD505",
-        sentence(
-            [
-                [f"{task}(), which runs on ", Ranks(found.waiting), ", waits at ", place(found.at)],
-                [f" for the answer of {called}() from rank {server.rank}, which waits at ", place(server.where)],
-                [" for a further call; on ", Ranks(culprits), f" {task}() has ended"],
-            ],
-            where_they_wait(case, tuple(sorted(case.activities))),
-        ),
-        joined(
-            f"{called}() answers only when all have called it",
-            [Joined(loops, " and "), " goes on on ", Ranks(found.waiting), " and has ended on ", Ranks(culprits)]
-            if loops
-            else "",
-            [Joined(out, " or "), " leads out of it"] if loops and out else "",
-        ),
-        f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
-        "it answer without those that are done",
-        decided_at=next(iter(out or loops), None),
-    )
-
-
-def _left_futures(case: Case, found: EndedTask, culprits: tuple[int, ...]) -> Finding:
-    """HD102 of such a function where what it calls has returned futures: it left a round out, or made one less."""
-    task, called = plain(user_stack(found.chain.last.thread.frames)[-1].function), found.held_back
-    loops = conditions_of_call(case.sources, found.at, (), ("loop",))[-1:]
-    skips = conditions_of_call(case.sources, found.at, (), (*CONDITIONS, "return"))
-    return Finding(
-        "HD102" if loops else "HD101",
-        sentence(
-            [
-                [f"{task}(), which runs on ", Ranks(found.waiting), ", waits at ", place(found.at)],
-                f" for the answer of {called}(), which nothing gives any more",
-                ["; on ", Ranks(culprits), f" {task}() has ended"],
-            ],
-            where_they_wait(case, tuple(sorted(case.activities))),
-        ),
-        joined(
-            f"{called}() has returned a future, which only a further call of it sets",
-            [Joined(skips, " or "), " may have kept ", Ranks(culprits), " from a call"] if skips else "",
-            [Joined(loops, " and "), " goes on on ", Ranks(found.waiting), " and has ended on ", Ranks(culprits)]
-            if loops
-            else "",
-        ),
-        f"let {called}() be called equally often on every rank (with an empty contribution in place of none), or let "
-        "it answer without those that are done",
-        decided_at=next(iter(skips or loops), None),
     )
 
 

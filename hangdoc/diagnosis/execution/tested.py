@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.execution.outcomes import Place, place_of
+from hangdoc.diagnosis.execution.outcomes import Place
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import text_of, walk
-from hangdoc.model.branches import BranchCounts
+from hangdoc.diagnosis.source.syntax import walk
 
 ROUND = "another round"
 TRUE, FALSE, ENDED = "True", "False", "ended"
@@ -20,14 +19,6 @@ _ROUNDS = {"T": ROUND, "F": ENDED}
 _UNREAD = {"T": "yes", "F": "no", "N": "None", "V": "not None"}
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """A test in the source. ``words``: its recorded values → what they mean."""
-
-    text: str
-    words: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +40,6 @@ class Condition:
     def holds(self, place: Place) -> bool:
         """True if it is what is tested there."""
         return is_of_loop(self.node, place) if isinstance(self.node, ast.For) else is_of(self.node, place)
-
-
-def tested(sources: Sources, test: BranchCounts) -> Tested:
-    """What was tested; without its text where the source was not captured."""
-    tree, place = sources.function(test.file, test.line), place_of(test.file, test)
-    for node in walk(tree) if tree is not None else ():
-        if isinstance(node, ast.For) and test.values == "TF" and is_of_loop(node, place):
-            return Tested(f"for {text_of(node.target)} in {text_of(node.iter)}", _ROUNDS)
-        if isinstance(node, COMPREHENSIONS) and test.values == "TF" and is_of_comprehension(node, place):
-            return Tested(text_of(node), _ROUNDS)
-        if isinstance(node, ast.expr) and is_of(node, place):
-            return Tested(text_of(node), words_of(node))
-    return Tested("", _UNREAD)
 
 
 def expression_at(sources: Sources, place: Place) -> str:

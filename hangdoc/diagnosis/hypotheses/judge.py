@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.calls import by_calls
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.owing import by_needs
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
 from hangdoc.diagnosis.hypotheses.rounds import by_rounds
+from hangdoc.diagnosis.hypotheses.stories import by_story
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
 from hangdoc.model.kinds import Confidence
@@ -51,12 +53,12 @@ def confidence_of(share: float) -> Confidence:
     return Confidence.LIKELY if share >= LIKELY else Confidence.POSSIBLE
 
 
-def hypotheses(case: Case) -> list[Hypothesis]:
-    """The likeliest first; none where no rank was seen.
+def hypotheses(case: Case, told: Blame[Explanation] | None = None) -> list[Hypothesis]:
+    """The likeliest first; none where no rank was seen. ``told``: the story that fits, which is evidence as well.
 
     Example: rank 2 alone is a root, and 0 and 1 wait in one call → (2,) with a share of 0.93, then (0,) and (1,).
     """
-    found = standing(suspected(case))
+    found = standing(suspected(case, told))
     judged = [Hypothesis(ranks, share, found[ranks]) for ranks, share in shares(found, weights()).items()]
     return sorted(judged, key=lambda each: (-each.share, each.culprits))
 
@@ -76,9 +78,11 @@ def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> 
     return {ranks: power / whole for ranks, power in powers.items()}
 
 
-def suspected(case: Case) -> Mapping[Ranks, Evidence]:
+def suspected(case: Case, told: Blame[Explanation] | None = None) -> Mapping[Ranks, Evidence]:
     """All suspects and the evidence, before anybody weighs it."""
     suspects = Suspects(case)
+    if told is not None:
+        by_story(suspects, told)
     for gather in (by_proofs, by_waits, by_calls, by_needs, by_rounds, by_unlikeness, by_effect, by_likeness):
         gather(suspects)
     return suspects.evidence()

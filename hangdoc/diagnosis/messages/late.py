@@ -130,35 +130,6 @@ def _fewer_now(steps: list[Hashable], here: Hashable) -> int:
     return max(0, before[0] - now) if known else 0
 
 
-def more_than_ever(case: Case, waiter: int) -> int:
-    """How many messages with its peer the rank has always passed before its last call, if it waits for a further one
-    now; 0 where it has not passed more than before, or its way is not known.
-
-    Example: between two broadcasts rank 0 always took 3 messages of rank 1, and since the last one it waits for the
-    fourth → 3.
-    """
-    program, activity = case.programs.get(waiter), case.activities[waiter]
-    if program is None or not program.journal.has_all_messages:
-        return 0
-    events: list[tuple[int, Hashable]] = [(call.created_ns, program.site(call)) for call in program.journal.calls]
-    events += [
-        (message.created_ns, _MESSAGE)
-        for message in program.journal.point_to_points
-        if message.peer == activity.peer and message_way(message.op) == activity.kind
-    ]
-    steps = [step for _, step in sorted(events, key=lambda event: event[0])]
-    mark = next((step for step in reversed(steps) if step != _MESSAGE), None)
-    counts = [0]
-    for step in steps:
-        if step == mark:
-            counts.append(0)
-        elif step == _MESSAGE:
-            counts[-1] += 1
-    *before, now = counts
-    usual = before[0] if mark is not None and len(before) >= _FEWEST_ROUNDS and len(set(before)) == 1 else 0
-    return usual if now > usual else 0
-
-
 def _one_less(each: tuple[Hashable, ...], often: Counter[tuple[Hashable, ...]]) -> bool:
     """True if the round lacks one message that another kind of round has, which is made of the same but for it."""
     places = range(len(each) + 1)

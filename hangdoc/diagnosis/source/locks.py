@@ -16,7 +16,6 @@ from hangdoc.diagnosis.source.syntax import (
     dotted,
     enclosing_function,
     holds,
-    innermost_loop,
     last_name,
     text_of,
     walk,
@@ -315,51 +314,8 @@ def _lets_go(call: ast.Call, sources: Sources) -> bool:
     )
 
 
-def tries_for_new_file(stack: Stack, sources: Sources) -> bool:
-    """True if one of the two innermost user functions creates what must be new, again and again until it can: such a
-    lock stays until somebody removes it.
-
-    Examples: `while True: ⏎ try: ⏎ os.mkdir(path) ⏎ return ⏎ except FileExistsError: ⏎ time.sleep(1)`; `while not
-    self._try_acquire(): ⏎ time.sleep(1)`, and `_try_acquire` opens the file with O_EXCL.
-    """
-    for frame in user_stack(stack)[:2]:
-        tree = sources.function(frame.file, frame.line)
-        loop = innermost_loop(tree, frame.line)
-        if isinstance(loop, ast.While) and _retries(loop, frame.line, sources):
-            return True
-    return False
-
-
-def _retries(loop: ast.While, line: int, sources: Sources) -> bool:
-    """True if the loop goes on at ``line`` because something could not be created."""
-    for node in walk(loop):
-        if isinstance(node, ast.Try) and any(map(_is_exclusive, _nodes(node.body))):
-            leaves = any(isinstance(last, ast.Return | ast.Break) for last in (node.body[-1], *node.orelse[-1:]))
-            if leaves or any(holds(handler, line) for handler in node.handlers):
-                return True
-    asked = [loop.test, *(n.test for n in walk(loop) if isinstance(n, ast.If) and _leaves(n))]
-    called = {last_name(n.func) for test in asked for n in walk(test) if isinstance(n, ast.Call)}
-    bodies = (body for name in sorted(called) for _, body in sources.functions(name))
-    tried = (n for body in bodies for n in walk(body) if isinstance(n, ast.Try))
-    return any(map(_is_exclusive, (n for each in tried for n in _nodes(each.body))))
-
-
-def _leaves(node: ast.If) -> bool:
-    return any(isinstance(last, ast.Return | ast.Break) for last in (node.body[-1], *node.orelse[-1:]))
-
-
 def _nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
     return (node for statement in body for node in walk(statement))
-
-
-def _is_exclusive(node: ast.AST) -> bool:
-    """True for `os.O_EXCL`, `os.mkdir(path)` and `open(path, "x")`."""
-    if not isinstance(node, ast.Call):
-        return getattr(node, "attr", getattr(node, "id", "")) == "O_EXCL"
-    if last_name(node.func) in names("creates_new"):
-        return not any(word.arg == "exist_ok" for word in node.keywords)
-    given = [*node.args, *(word.value for word in node.keywords)] if last_name(node.func) == "open" else []
-    return any(isinstance(value, ast.Constant) and value.value in ("x", "xb", "xt", "x+") for value in given)
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:

@@ -98,11 +98,6 @@ def makes_file(call: ast.Call, function: ast.AST) -> bool:
     return not called_there.isdisjoint(names("writes_to_file")) if masked else not set("wxa").isdisjoint(mode)
 
 
-def files_made(tree: ast.AST) -> list[int]:
-    """The lines of calls that make a file."""
-    return sorted(node.lineno for node in walk(tree) if isinstance(node, ast.Call) and makes_file(node, tree))
-
-
 def polls_for_file(sources: Sources, where: Frame) -> bool:
     """True if the innermost loop around the line asks for a file: `while not path.exists(): ⏎ time.sleep(1)`. What
     lists a folder may wait for several, of several ranks."""

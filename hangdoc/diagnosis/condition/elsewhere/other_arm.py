@@ -63,24 +63,6 @@ def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack, *, of_grou
     return []
 
 
-def in_same_function(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
-    """The same where the other arm itself makes the call: what is around it there, outermost first.
-
-    Example: `if self.first: ⏎ for x in self.images: ⏎ self.schedule.step(x)`, in which rank 0 is, and after its `else`
-    `for y in self.labels: ⏎ self.schedule.step(target=y)` → the loop over the labels.
-    """
-    frames = user_stack(theirs)
-    tree = sources.function(point.file, point.guard.line)
-    if not frames or tree is None or point.guard.kind not in CONDITIONS:
-        return []
-    search = _Search(sources, _called_at(sources, frames[0]), None)
-    for node in _other_arm(tree, point):
-        way = search.way(point.file, tree, node, frozenset())
-        if way is not None and len(way) == 1:
-            return [each for each in _around(sources, way[0]) if each.guard.line >= getattr(node, "lineno", 0)]
-    return []
-
-
 def in_chosen_beside(
     sources: Sources, point: BranchPoint, theirs: Stack, *, of_group: bool = False
 ) -> list[BranchPoint]:

@@ -9,7 +9,7 @@ from cases import case
 
 from hangdoc import api
 from hangdoc.diagnosis.blame import usual_way
-from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.deciders import story as blame
 from hangdoc.diagnosis.blame.usual_way import left_usual_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Diverged

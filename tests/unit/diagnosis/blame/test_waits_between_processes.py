@@ -8,7 +8,7 @@ import pytest
 from cases import case
 
 from hangdoc import api
-from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.deciders import story as blame
 from hangdoc.diagnosis.blame.unreported import unreported
 from hangdoc.diagnosis.context import Case
 from hangdoc.model.kinds import ActivityKind

@@ -1,0 +1,38 @@
+"""The ranks to blame: those of the story that fits, unless more speaks for others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.blame.deciders import story
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
+from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
+from hangdoc.model.kinds import Confidence
+
+_MOST_ALTERNATIVES = 2
+"""Beside the likeliest: the first three have the culprits in 97 % of the saved cases."""
+
+
+def blame(case: Case) -> Blame[Explanation]:
+    """Who is to blame, and by which story; ``Supposed`` where no story names the likeliest ranks.
+
+    A story that is certain needs no other evidence, and one that lays the hang to no rank is not about ranks.
+    """
+    told = story(case)
+    if told.confidence == Confidence.CERTAIN or not told.culprits:
+        return told
+    judged = hypotheses(case, told)
+    if not judged or judged[0].culprits == told.culprits:
+        return told
+    return replace(_supposed(judged), proved=told.proved or bool(case.graph.stuck))
+
+
+def _supposed(judged: list[Hypothesis]) -> Blame[Supposed]:
+    """That it is these ranks, however sure, does not prove what is said of them."""
+    first, *others = judged
+    sure = f"{first.share:.0%} of what speaks for any ranks"
+    if first.share >= LIKELY:
+        return Blame(Supposed(), first.culprits, confidence=Confidence.LIKELY, sure=sure)
+    also = tuple(each.culprits for each in others[:_MOST_ALTERNATIVES])
+    return Blame(Supposed(), first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)

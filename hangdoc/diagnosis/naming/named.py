@@ -1,0 +1,18 @@
+"""The name of what happened: by the story that is told of it, or by its form where none is."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes import name_cause
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
+from hangdoc.diagnosis.naming.facts import Facts
+from hangdoc.diagnosis.naming.words import told
+
+
+def named(case: Case, blame: Blame[Explanation]) -> Finding:
+    """The code and the sentences."""
+    if not isinstance(blame.found, Supposed):
+        return name_cause(case, blame)
+    said = told(Facts(case, blame.culprits))
+    return Finding(said.code, said.verdict, said.why, said.fix)
