@@ -14,7 +14,6 @@ the divergence, the alternatives of a tie and the branch.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
@@ -278,7 +277,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     branch = sides.branch if sides is not None else None
     unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))
     nearest = _nearest(case, found) if unsaid and confidence != Confidence.CERTAIN else ""
-    diagnosis = Diagnosis(
+    return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
         confidence=confidence,
@@ -315,11 +314,6 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         world_size=case.job.world_size or len(case.activities) or None,
         unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
-    if os.environ.get("HANGDOC_ENGINE") != "next":
-        return diagnosis
-    from hangdoc.diagnosis.shadow import as_judged  # whoever does not ask for it does not wait for its import
-
-    return as_judged(case, found, diagnosis, writer)
 
 
 def _new_decision(case: Case, found: Blame[Explanation], sides: Divergence | None) -> tuple[Branch | None, Message]:

@@ -1,6 +1,6 @@
 """What hangdoc says of every saved case, against what a person expects of it.
 
-    python tests/accuracy/saved.py [--only NAME …] [--against FILE] [--write] [--jobs 2] [--engine today|next|both]
+    python tests/accuracy/saved.py [--only NAME …] [--against FILE] [--write] [--jobs 2]
 
 A clause is a part of the verdict that can be right or wrong by itself: outcome, culprits, cause, line, condition. Each
 gets a word:
@@ -28,7 +28,6 @@ import argparse
 import functools
 import json
 import multiprocessing
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,8 +49,6 @@ WRONG, NONE, PART, RIGHT = WORDS = ("wrong", "none", "part", "right")
 """The worst first: who says nothing misleads nobody."""
 CLAUSES = ("outcome", "culprits", "cause", "line", "condition", "header")
 LEVELS = ("certain", "likely", "possible")
-TODAY, NEXT = "today", "next"
-"""The diagnosis that speaks, and the one that stands in its shadow (hangdoc/diagnosis/shadow.py)."""
 _SAME_LINES = 0.6
 """Of a snapshot's lines without literals, the share that a program must have to be the case's. Of 154 cases, those of
 programs that share the name alone have up to 0.3, those of the program itself, edited since or not, 0.87 and more."""
@@ -188,12 +185,8 @@ def _programs() -> dict[str, list[Scenario]]:
     return found
 
 
-def of_case(name: str, engine: str = TODAY) -> Judged:
-    """Diagnose a saved case and judge it. ``engine``: which diagnosis; a process has one."""
-    if engine == TODAY:
-        os.environ.pop("HANGDOC_ENGINE", None)
-    else:
-        os.environ["HANGDOC_ENGINE"] = engine
+def of_case(name: str) -> Judged:
+    """Diagnose a saved case and judge it."""
     sources = api.load(case(name)).sources
     return judge(name, row(name), diagnosed(name).document, sources, program_of(sources, _programs()))
 
@@ -293,44 +286,12 @@ def changes(before: Mapping[str, Mapping[str, str]], results: Sequence[Judged]) 
     return found
 
 
-def disagreements(today: Sequence[Judged], following: Sequence[Judged]) -> list[str]:
-    """Where the two diagnoses are not as right as each other: 'NAME: condition wrong: train.py:34 if x: → right'."""
-    found = []
-    for old, new in zip(today, following, strict=True):
-        for clause, grade in old.grades.items():
-            other = new.grades[clause]
-            if grade.word != other.word:
-                texts = (f"{each.word}: {each.said}" if each.said else each.word for each in (grade, other))
-                found.append(f"{old.name}: {clause} {' → '.join(texts)}")
-    return found
-
-
-def confidences(today: Sequence[Judged], following: Sequence[Judged]) -> str:
-    """How sure both are: in how many cases, and in how many of these the culprits of each are right."""
-    pairs: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
-    for old, new in zip(today, following, strict=True):
-        rights = (old.grades["culprits"].word == RIGHT, new.grades["culprits"].word == RIGHT)
-        pairs.setdefault((old.confidence, new.confidence), []).append(rights)
-    lines = ["| today | next | cases | culprits right today | next |", "|---" * 5 + "|"]
-    for old_level, new_level in ((a, b) for a in LEVELS for b in LEVELS if (a, b) in pairs):
-        found = pairs[old_level, new_level]
-        each = (sum(side) for side in zip(*found, strict=True))
-        lines.append(f"| {old_level} | {new_level} | {len(found)} | {' | '.join(map(str, each))} |")
-    return "\n".join(lines)
-
-
 def written(results: Sequence[Judged]) -> str:
     """The text of saved.json."""
     counted = {group: figures(some) for group, some in groups(results).items()}
     cases = laid_out({each.name: each.line() for each in results}, EXPECTED)
     rows = laid_out(counted, EXPECTED)
     return f'{{"figures": {rows.rstrip()},\n"cases": {cases.rstrip()}}}\n'
-
-
-def _judged(chosen: Sequence[str], engine: str, jobs: int) -> list[Judged]:
-    """These cases by one engine, each process with that one alone: what it has diagnosed it keeps."""
-    with multiprocessing.Pool(jobs) as pool:
-        return list(pool.imap(functools.partial(of_case, engine=engine), chosen, chunksize=8))
 
 
 def _show(results: Sequence[Judged]) -> None:
@@ -346,23 +307,13 @@ def main() -> int:
     parser.add_argument("--against", type=Path, default=BASELINE, metavar="FILE", help="an earlier saved.json")
     parser.add_argument("--write", action="store_true", help="renew saved.json")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes")
-    parser.add_argument("--engine", choices=(TODAY, NEXT, "both"), default=TODAY, help="whose diagnosis")
     options = parser.parse_args()
-    if options.write and (options.only is not None or options.engine != TODAY):
-        parser.error("--write is for all cases as they are diagnosed today: without --only and --engine")
+    if options.write and options.only is not None:
+        parser.error("--write is for all cases: without --only")
     chosen = [name for name in names() if options.only is None or name in options.only]
-    results = _judged(chosen, NEXT if options.engine == NEXT else TODAY, options.jobs)
-    if options.engine == "both":
-        following = _judged(chosen, NEXT, options.jobs)
-        print("next:")
-        _show(following)
-        print(f"\n{confidences(results, following)}")
-        lines = disagreements(results, following)
-        print("\n".join([f"\nThey disagree, today → next: {len(lines)}", *(f"  {line}" for line in lines)]))
-        print("\ntoday:")
+    with multiprocessing.Pool(options.jobs) as pool:
+        results = list(pool.imap(of_case, chosen, chunksize=8))
     _show(results)
-    if options.engine == NEXT:
-        return 0
     before = json.loads(options.against.read_text(encoding="utf-8"))["cases"] if options.against.exists() else {}
     found = changes(before, results) if before else {}
     for what, lines in found.items():

@@ -257,13 +257,3 @@ def test_later_runs_say_what_was_gained_and_lost():
         ],
         "new": ["e: condition none", "f: the case"],
     }
-
-
-def test_how_sure_two_diagnoses_are_is_counted_with_who_is_right() -> None:
-    today = [saved.judge(name, ROW, document(confidence="likely")) for name in ("a", "b", "c")]
-    other = [document(confidence="certain"), document(confidence="certain", culprits=[1]), document()]
-    following = [saved.judge(name, ROW, said) for name, said in zip(("a", "b", "c"), other, strict=True)]
-    assert saved.confidences(today, following).splitlines()[2:] == [
-        "| likely | certain | 2 | 2 | 1 |",
-        "| likely | likely | 1 | 1 | 1 |",
-    ]
