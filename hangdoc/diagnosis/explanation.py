@@ -126,6 +126,9 @@ class Nothing(Explanation):
 class Supposed(Explanation):
     """What was seen of the culprits speaks against them, and no story is told of it: its form says what happened."""
 
+    alignment: Alignment | None = None
+    """The repair of calls that lays it to them, where one does."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldUpUnseen(Explanation):
@@ -163,4 +166,6 @@ class Blame(Generic[E_co]):
     @property
     def diverged(self) -> Diverged | None:
         """The divergence; None for any other explanation."""
+        if isinstance(self.found, Supposed) and self.found.alignment is not None:
+            return Diverged(self.found.alignment)
         return self.found if isinstance(self.found, Diverged) else None

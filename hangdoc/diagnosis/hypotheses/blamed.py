@@ -7,6 +7,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
+from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
 from hangdoc.model.kinds import Confidence
 
@@ -25,14 +26,15 @@ def blame(case: Case) -> Blame[Explanation]:
     judged = hypotheses(case, told)
     if not judged or judged[0].culprits == told.culprits:
         return told
-    return replace(_supposed(judged), proved=told.proved or bool(case.graph.stuck))
+    return replace(_supposed(case, judged), proved=told.proved or bool(case.graph.stuck))
 
 
-def _supposed(judged: list[Hypothesis]) -> Blame[Supposed]:
+def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
     """That it is these ranks, however sure, does not prove what is said of them."""
     first, *others = judged
+    found = Supposed(repair_of(case, first.culprits))
     sure = f"{first.share:.0%} of what speaks for any ranks"
     if first.share >= LIKELY:
-        return Blame(Supposed(), first.culprits, confidence=Confidence.LIKELY, sure=sure)
+        return Blame(found, first.culprits, confidence=Confidence.LIKELY, sure=sure)
     also = tuple(each.culprits for each in others[:_MOST_ALTERNATIVES])
-    return Blame(Supposed(), first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)
+    return Blame(found, first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)

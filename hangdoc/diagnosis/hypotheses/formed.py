@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.calls.alignment import Gap, all_repairs
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.forms import EditKind, Form, FormKind
@@ -181,8 +181,14 @@ def _has_aborted(case: Case, rank: int) -> bool:
 
 
 def gap_of_calls(case: Case, culprits: Ranks) -> Gap | None:
-    """Where the calls of the sides diverge, by the smallest repair of a group that lays it to the culprits."""
+    """Where the calls of the sides diverge."""
+    found = repair_of(case, culprits)
+    return found.first if found is not None else None
+
+
+def repair_of(case: Case, culprits: Ranks) -> Alignment | None:
+    """The smallest repair of a group's calls that lays it to the culprits; None where none does."""
     several = (history for history in case.histories if len(history.members) > 1)
     found = (each for history in several for each in all_repairs(history, case.ended & set(history.members)))
     fitting = [each for each in found if {*each.culprits} == {*culprits} and each.first is not None]
-    return min(fitting, key=lambda each: (each.cost, each.when)).first if fitting else None
+    return min(fitting, key=lambda each: (each.cost, each.when)) if fitting else None

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.naming.waits import Wait, is_shutting_down, wait_of
+from hangdoc.diagnosis.needs.need import NeedKind
 from hangdoc.diagnosis.state.process import descendants, kind_mark
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import Stack
@@ -58,6 +59,9 @@ def _by_wait(facts: Facts) -> str:
     if activity is None or facts.form.kind not in _NAMED_BY_WAIT:
         return ""
     kind, reason = wait_of(facts.case, facts.program, activity)
+    seen = facts.needs.seen(activity.rank)
+    if kind == ActivityKind.SLEEPING and seen is not None and seen.resource.need == NeedKind.LOCK:
+        kind = ActivityKind.FILE_LOCK
     return BY_WAIT.get((kind, reason)) or BY_WAIT.get((kind, None), "")
 
 

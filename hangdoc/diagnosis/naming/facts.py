@@ -15,24 +15,35 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.formed import formed
 from hangdoc.diagnosis.hypotheses.forms import Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
+from hangdoc.diagnosis.naming.owing import Owed, owed_by
 from hangdoc.diagnosis.naming.parting import (
     Parted,
     Ways,
+    asks_rank,
     caught,
     deciding,
     is_end_of_items,
+    led_to,
     parted_by,
     skips_theirs,
     ways_of,
 )
-from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.needs.need import NeedKind
+from hangdoc.diagnosis.needs.needs import Needs
+from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import reasons
 from hangdoc.diagnosis.reason.starts import Sides, parted_at
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind
 from hangdoc.model.process import Frame, Stack
+
+_CHOICES = ("if", "while", "match", "except", "with", "assert")
+"""Kinds of tests of which one alone, where nothing shows that it differs, is worth a look."""
+
+_POLLS = ("while", "except")
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,44 @@ class Facts:
         return tuple(sorted(set(self.case.activities) - set(self.culprits) - self.case.hidden))
 
     @cached_property
-    def waiting(self) -> Ranks:
-        """The ranks that have the need which the culprits owe."""
-        need = self.form.need
-        return tuple(each.waiter.rank for each in self.form.explained if need is not None and each.kind == need.kind)
+    def needs(self) -> Needs:
+        """What each rank waits for."""
+        return Needs(self.case)
+
+    @cached_property
+    def missed(self) -> Owed | None:
+        """The thing that the others wait for and the culprits have not given, or that these wait for themselves; None
+        of calls."""
+        own, need = self.form.own, self.form.need
+        need = own or need if self.form.kind == FormKind.BUSY else need or own
+        return owed_by(self.case, self.needs, self.culprits, need) if need is not None else None
+
+    @property
+    def is_misnamed(self) -> bool:
+        """What is missed is a key, and the culprits have set such a one, or wait like all others: its name was another,
+        or its store, or it was deleted."""
+        missed = self.missed
+        return missed is not None and missed.kind == NeedKind.KEY and (missed.came is True or self.at_one_line)
+
+    @property
+    def at_one_line(self) -> bool:
+        """All ranks are at one line: what led there led them all."""
+        frames = (activity.where for activity in self.case.activities.values())
+        return len({frame and (frame.file, frame.line) for frame in frames}) == 1
+
+    @property
+    def owes(self) -> Owed | None:
+        """The same, where it is what others wait for and the culprits have gone on."""
+        missed, own = self.missed, self.own
+        if missed is None or not missed.waiting or own is None or own.kind in GONE:
+            return None
+        sends = self.form.kind == FormKind.MISALIGNED and missed.is_message and own.kind not in MESSAGES
+        return missed if sends or self.form.kind == FormKind.MISSED else None
+
+    def leads_to_it(self, test: Predicate) -> bool:
+        """True if the test decides whether one of the lines runs that give what is missed."""
+        sites = self.missed.sites if self.missed is not None else ()
+        return any(test in led_to(self.program, Frame(*site, "")) for site in sites)
 
     @property
     def sides(self) -> Sides:
@@ -75,10 +120,47 @@ class Facts:
             return ()
         return reasons(self.case, self.sides, parted_at(self.gap, self.sides)).reasons
 
-    @property
+    @cached_property
     def reason(self) -> Reason | None:
-        """The likeliest."""
-        return next(iter(self.reasons), None)
+        """One that decides whether the others get what they wait for, else the likeliest; none that is a rank's part by
+        design, and no test that keeps the others where they wait."""
+        several = [each for each in self.reasons if not asks_rank(each.item) and not self._keeps(each.item)]
+        tests = [each for each in several if isinstance(each.item, Predicate) and each.item.kind in _CHOICES]
+        leading = (each for each in tests if isinstance(each.item, Predicate) and self.leads_to_it(each.item))
+        first = next(leading, None) or next(iter(several), None)
+        if first is None or first.strength > Strength.UNKNOWN or first in tests:
+            return first
+        return next((each for each in tests if self.is_misnamed or each.direct), None)
+
+    def _keeps(self, item: Predicate | Definition) -> bool:
+        """True of a test by which others poll: it asks for what they wait for."""
+        return isinstance(item, Predicate) and item in self._polled
+
+    @cached_property
+    def _polled(self) -> frozenset[Predicate]:
+        frames = (self.case.activities[rank].where for rank in self.others)
+        lines = {(frame.file, frame.line): frame for frame in frames if frame is not None}
+        return frozenset(test for frame in lines.values() for test in self.polled_at(frame))
+
+    def polled_at(self, frame: Frame) -> list[Predicate]:
+        """The tests that bring whoever waits at the line there again."""
+        function = self.program.function(frame.file, frame.line)
+        around = function.controls(frame.line) if function is not None else ()
+        return [test for test, _ in around if test.kind in _POLLS]
+
+    @cached_property
+    def kept_away(self) -> tuple[Predicate, str] | None:
+        """The test that has kept the culprits from each line that gives what is missed, and the outcome that it would
+        have had to have; None where no counters or records show one."""
+        missed = self.missed
+        for file, line in missed.sites if missed is not None and missed.by_name and missed.came is False else ():
+            function = self.program.function(file, line)
+            for test, outcome in function.controls(line) if function is not None else ():
+                asked = not self.case.table.never_asked(test, self.culprits)
+                had = {self.case.table.had(test, outcome, rank)[0] for rank in self.culprits}
+                if asked and had == {False} and not asks_rank(test):
+                    return test, outcome
+        return None
 
     @cached_property
     def program(self) -> Program:

@@ -8,11 +8,12 @@ from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.frames.landmarks import advice
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.naming.facts import Facts
+from hangdoc.diagnosis.naming.owing import lines_of, names_lines
 from hangdoc.diagnosis.naming.parting import LOOPS, Parting
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import line_of_item
 from hangdoc.model.kinds import MESSAGES
-from hangdoc.model.message import Condition, Message
+from hangdoc.model.message import Condition, Message, Ranks
 
 
 def fix_of(facts: Facts, code: str) -> Message:
@@ -67,19 +68,20 @@ def _exception(facts: Facts) -> Message:
 
 
 def _wait(facts: Facts) -> Message:
-    """Where to look: the line of a wait that only its own side can end."""
-    waiting = facts.unmet
-    if waiting is None or waiting.where is None:
-        return ""
-    return ["look at what is to end the wait at ", line_of(waiting.where), ", and give it a timeout"]
-
-
-def _key(facts: Facts) -> Message:
-    waiting = facts.unmet
+    """Where to look: what gives the thing that is waited for, and the line of the wait."""
+    waiting, missed = facts.unmet, facts.missed
     if waiting is None or waiting.where is None:
         return ""
     line = line_of(waiting.where)
-    return ["look at what sets the key that is waited for at ", line, ", under which name, and give the wait a timeout"]
+    timeout: Message = [", and give the wait at ", line, " a timeout"]
+    if missed is None or not names_lines(missed):
+        return ["look at what is to end the wait at ", line, ", and give it a timeout"]
+    if facts.is_misnamed:
+        return ["compare the key that ", lines_of(missed), " sets, and its store, with what is waited for at ", line]
+    if facts.kept_away is not None:
+        test = condition(facts, facts.kept_away[0])
+        return ["let ", Ranks(facts.culprits), " end that wait whichever way ", test, " goes", timeout]
+    return ["look at which ways lead past ", lines_of(missed), timeout]
 
 
 def _messages(facts: Facts) -> Message:
@@ -107,7 +109,7 @@ _FIXES: Mapping[str, Callable[[Facts], Message]] = {
     "HD201": _always("let one side receive before it sends, or start both without waiting (isend, irecv)"),
     "HD202": _messages,
     "HD303": _always("call new_group() for every group on every rank, in one order"),
-    "HD305": _key,
+    "HD305": _wait,
     "HD306": _always(
         "keep RANK and MASTER_PORT out of the environment of what a rank starts, and its program under a main guard"
     ),

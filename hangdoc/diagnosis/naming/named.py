@@ -1,4 +1,4 @@
-"""The name of what happened: by the story that is told of it, or by its form where none is."""
+"""The name of what happened: by the story that is told of it, or by its form where none is, or has no name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from hangdoc.diagnosis.naming.words import told
 def named(case: Case, blame: Blame[Explanation]) -> Finding:
     """The code and the sentences."""
     if not isinstance(blame.found, Supposed):
-        return name_cause(case, blame)
+        found = name_cause(case, blame)
+        circle = blame.culprits and case.graph.stuck.issuperset(blame.culprits)
+        if found.code or not circle or not case.program.files:
+            return found
     said = told(Facts(case, blame.culprits))
     return Finding(said.code, said.verdict, said.why, said.fix)

@@ -14,9 +14,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import every_frame, fork
-from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.known import Strength, is_rank_name
@@ -122,7 +122,7 @@ def _in_arms(facts: Facts) -> bool:
         return ways.frames is None and len(ways.mine) == len(ways.theirs) and facts.gap is None
     own, other = (led_to(facts.program, frame) for frame in ways.within_function)
     differ = (p for p, outcome in own.items() if p.kind not in LOOPS and other.get(p, outcome) != outcome)
-    tests = [test for test in differ if not _asks_rank(test)]
+    tests = [test for test in differ if not asks_rank(test)]
     in_place = len(facts.ways.own.frames) == len(facts.ways.other.frames) == 1
     return bool(tests) and (facts.gap is None or in_place or not _goes_to_the_end(facts.program, tests[0]))
 
@@ -180,15 +180,16 @@ def deciding(reasons: Sequence[Reason], ways: Ways) -> Predicate | None:
         item = reason.item
         if not isinstance(item, Predicate) or item not in on_the_way or not reason.direct:
             continue
-        if reason.strength > (Strength.MAY if _asks_rank(item) else Strength.UNKNOWN):
+        if reason.strength > (Strength.MAY if asks_rank(item) else Strength.UNKNOWN):
             return item
     return None
 
 
-def _asks_rank(test: Predicate) -> bool:
-    """True if it asks for nothing but the rank."""
-    asked = names_in(test.subject)
-    return bool(asked) and all(map(is_rank_name, asked))
+def asks_rank(test: Predicate | Definition) -> bool:
+    """True if it asks for nothing but the rank, and how many there are."""
+    asked = names_in(test.subject) if isinstance(test, Predicate) else ()
+    others = [name for name in asked if not is_rank_name(name)]
+    return len(others) < len(asked) and all(pattern("count_of_ranks").search(name) for name in others)
 
 
 def _loops(program: Program, way: Way) -> Iterator[Predicate]:

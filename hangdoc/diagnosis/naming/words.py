@@ -26,6 +26,7 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
+from hangdoc.diagnosis.naming.owing import names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.program.items import Definition
 from hangdoc.diagnosis.reason.known import Strength
@@ -49,10 +50,11 @@ def told(facts: Facts) -> Told:
     """What is said of one hypothesis."""
     code = code_of(facts)
     what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
-    verdict = sentence(what, where_they_wait(facts.case, facts.others))
-    return Told(
-        code, verdict, joined(_by_library(facts, code), _at_its_own_time(facts, code), _why(facts)), fix_of(facts, code)
-    )
+    told_of = facts.owes.waiting if facts.owes is not None else ()
+    verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
+    given = provided_at(facts.missed) if facts.missed is not None else ""
+    why = joined(_by_library(facts, code), _at_its_own_time(facts, code), given, _why(facts))
+    return Told(code, verdict, why, fix_of(facts, code))
 
 
 def _standing(facts: Facts) -> Message:
@@ -82,6 +84,8 @@ def _misaligned(facts: Facts) -> Message:
     how, loop = facts.parted.how, facts.parted.loop
     if facts.own is not None and facts.own.kind in MESSAGES:
         return _doing(facts)
+    if facts.owes is not None:
+        return _missed(facts)
     if how == Parting.STAYED_IN_LOOP and loop is not None:
         left: Message = [Ranks(facts.others), " ", Verb(facts.others, "has", "have"), " left"]
         return [Does(culprits, "is", "are"), " still in ", condition(facts, loop), ", which ", left]
@@ -101,8 +105,16 @@ def _now(facts: Facts) -> Message:
 
 
 def _missed(facts: Facts) -> Message:
-    wait: Message = [" ", Verb(facts.waiting, "waits", "wait"), " for"]
-    return [_doing(facts), ", and has not given what ", Ranks(facts.waiting), wait]
+    """'rank 1 has not set go in the store, for which ranks 0 and 2 wait at train.py:9: it waits in barrier at …'."""
+    missed, own = facts.owes, facts.own
+    if missed is None or own is None:
+        return _doing(facts)
+    said: Message = [Ranks(facts.culprits), " ", not_given(missed)]
+    it: Message = ["it", " "] if len(facts.culprits) == 1 else ["they", " "]
+    waits, is_ = Verb(facts.culprits, "waits", "wait"), Verb(facts.culprits, "is", "are")
+    if own.kind in COMMUNICATING:
+        return [said, ": ", it, waits, " ", waiting_at(facts.case, facts.culprits)]
+    return [said, ": ", it, is_, " ", _state(own), at(own.where)]
 
 
 def _never_met(facts: Facts) -> Message:
@@ -177,7 +189,12 @@ _WITHOUT_REASON = (FormKind.GONE, FormKind.STOPPED, FormKind.UNEQUAL, FormKind.C
 def _why(facts: Facts) -> Message:
     """What decided, as sure as it is known; '' where nothing is seen to differ and no test is near."""
     reason = facts.reason
+    if facts.kept_away is not None and (reason is None or reason.strength < Strength.PROVED):
+        kept, outcome = facts.kept_away
+        return [condition(facts, kept), f" never {_came_out(outcome)} on ", Ranks(facts.culprits)]
     if reason is None or (reason.strength == Strength.UNKNOWN and facts.form.kind in _WITHOUT_REASON):
+        return ""
+    if facts.form.kind == FormKind.BUSY and facts.at_one_line and not facts.is_misnamed:
         return ""
     item, (mine, theirs) = reason.item, reason.outcomes
     test, culprits, others = condition(facts, item), Ranks(facts.culprits), Ranks(facts.others)
@@ -186,8 +203,16 @@ def _why(facts: Facts) -> Message:
     if reason.strength == Strength.PROVED and mine and theirs and mine != theirs:
         return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
     if reason.strength == Strength.PROVED:
-        return [test, " did not come out alike on ", culprits, " and on ", others]
-    return ["the nearest test that may have led ", culprits, " there is ", test] if reason.direct else ""
+        return [test, " came out differently on ", culprits, " than on ", others]
+    if facts.missed is not None and names_lines(facts.missed) and facts.leads_to_it(item):
+        return [test, " decides whether it is" if facts.missed.by_name else " may decide whether it is"]
+    if facts.is_misnamed:
+        return ["the name of the key, or its store, may depend on ", test]
+    if not reason.direct:
+        return ""
+    if facts.own is not None and facts.own.where is not None and item in facts.polled_at(facts.own.where):
+        return [test, " has not ended on ", culprits]
+    return ["the nearest test that may have led ", culprits, " there is ", test]
 
 
 _CAME_OUT = {"True": "was True", "False": "was False", "round": "went on", "raised": "caught something"}

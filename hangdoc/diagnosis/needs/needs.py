@@ -62,7 +62,8 @@ class Needs:
             shared, wait = given.get(rank), known.get(rank)
             either = shared is not None and bool(shared.could) and (wait is None or not wait.on or shared.asked)
             on = shared.could if either and shared is not None else wait.on if wait is not None else ()
-            identity = " ".join(seen.objects) if seen is not None else self._case.activities[rank].text
+            identity = " ".join(self.keys(rank) or (seen.objects if seen is not None else ()))
+            identity = identity or self._case.activities[rank].text
             by = wait.source if wait is not None else "stack"
             found[rank] = Need(kind, identity, Waiter(rank), on, either, reach, by)
         return found
@@ -72,6 +73,17 @@ class Needs:
         """Who waits for whom."""
         movable = frozenset(r for r, a in self._case.activities.items() if a.kind not in _STOPPED)
         return NeedGraph(tuple(need for need in self.by_rank.values() if need.on), movable)
+
+    def seen(self, rank: int) -> Seen | None:
+        """What the line of its wait shows; None where no row fits, and of a rank that is gone."""
+        return self._kinds[rank][2] if rank in self._kinds else None
+
+    def keys(self, rank: int) -> tuple[str, ...]:
+        """The store keys that it waits for and that are not there; () where no probe has seen which."""
+        journal, store = self._case.ranks[rank].journal, self._case.job.store
+        there = store.there if store is not None else ()
+        waits = journal.store_waits if journal is not None else ()
+        return tuple(dict.fromkeys(key for wait in waits for key in wait.keys if key not in there))
 
     @cached_property
     def _kinds(self) -> Mapping[int, tuple[NeedKind, Reach, Seen | None]]:

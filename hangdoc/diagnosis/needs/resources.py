@@ -6,6 +6,8 @@ calls `jobs.put` and `jobs.put_nowait` of the program provide.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -20,6 +22,8 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.tables import table
 
+_WORD = re.compile(r"\w+")
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -31,6 +35,8 @@ class Resource:
     below: frozenset[tuple[str, str]]
     """(end of a file, function)."""
     waits: frozenset[str]
+    caught: frozenset[str]
+    """Exceptions, after one of which it tries again."""
     gone: bool
     of_stream: bool
     """It comes through a socket or a pipe, whose other end tells whose it is."""
@@ -48,10 +54,15 @@ class Seen:
     resource: Resource
     objects: tuple[str, ...]
     """The last names of what the waiting call is made on: 'jobs' of `self.jobs.get()`."""
-    line: Place
-    """The user's innermost line."""
+    lines: tuple[Place, ...]
+    """The user's innermost line, and those of the tests that keep the thread there."""
     own: bool
     """What it waits for is one of its own process: an object that threads share, a child, a pool."""
+
+    @property
+    def line(self) -> Place:
+        """The user's innermost line."""
+        return self.lines[0]
 
 
 @cache
@@ -64,6 +75,7 @@ def resources() -> tuple[Resource, ...]:
             frozenset(map(ActivityKind, row["activity"])),
             frozenset((file, function) for file, _, function in (each.partition(":") for each in row.get("below", ()))),
             frozenset(row["waits"]),
+            frozenset(row.get("caught", ())),
             row.get("gone", False),
             row.get("stream", False),
             tuple(row["provides"]),
@@ -84,18 +96,26 @@ def seen_on(program: Program, stack: Stack, activity: ActivityKind) -> Seen | No
     if at is None:
         return None
     below = list(takewhile(is_library, stack))
-    places = [(at.file, at.line), *((each.file, each.line) for each, _ in _tests(program, at))]
+    tests = [each for each, _ in _tests(program, at)]
+    places = tuple(dict.fromkeys([(at.file, at.line), *((each.file, each.line) for each in tests)]))
     calls = {name: None for file, line in places for name in program.places.calls_at(file, line)}
-    objects = dict.fromkeys(name for place in places for name in program.places.called_objects_at(*place))
+    caught = {word for each in tests if each.kind == "except" for word in _WORD.findall(each.text)}
     for row in resources():
         if activity not in row.activity:
             continue
-        by_library = any(row.shows_below(frame) for frame in below)
+        by_library = any(row.shows_below(frame) for frame in below) or not row.caught.isdisjoint(caught)
         by_call = not row.waits.isdisjoint(calls) or any(plain(frame.function) in row.waits for frame in below)
         if by_library or (by_call and not (below and row.below) and (not row.gone or _while_there(program, at, row))):
             own = any(frame.file.endswith(end) for frame in below for end in _own())
-            return Seen(row, tuple(objects), places[0], own)
+            objects = _objects(program, places, row.waits) or _objects(program, places)
+            return Seen(row, () if row.caught else objects, places, own)
     return None
+
+
+def _objects(program: Program, places: Collection[Place], methods: Collection[str] = ()) -> tuple[str, ...]:
+    found = (name for place in places for name in program.places.called_objects_at(*place, methods))
+    modules = {name for file, _ in places for name in program.places.modules(file)}
+    return tuple(name for name in dict.fromkeys(found) if name not in modules)
 
 
 def polls(program: Program, stack: Stack) -> bool:
@@ -106,10 +126,18 @@ def polls(program: Program, stack: Stack) -> bool:
 
 def providing(program: Program, seen: Seen) -> tuple[Place, ...]:
     """The statements of the program that may provide it: those that name the same object, else all such calls but the
-    line of the wait itself."""
-    calling = [place for place in program.places.calling(seen.resource.provides) if place != seen.line]
+    lines of the wait itself."""
+    return naming_it(program, seen) or tuple(_calls(program, seen))
+
+
+def naming_it(program: Program, seen: Seen) -> tuple[Place, ...]:
+    """The statements that call something which provides it, and name the same object."""
     named = {place for word in seen.objects for place in program.places.naming(word)}
-    return tuple(place for place in calling if place in named) or tuple(calling)
+    return tuple(place for place in _calls(program, seen) if place in named)
+
+
+def _calls(program: Program, seen: Seen) -> list[Place]:
+    return [place for place in program.places.calling(seen.resource.provides) if place not in seen.lines]
 
 
 def _tests(program: Program, at: Frame) -> list[tuple[Predicate, str]]:

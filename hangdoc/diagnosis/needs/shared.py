@@ -41,7 +41,7 @@ class Shared:
     never: frozenset[int] = frozenset()
     """They have come to none."""
     took: frozenset[int] = frozenset()
-    """They have come to the line of the wait, now or before."""
+    """They have come to the line of the wait, or to a test that keeps who waits there, now or before."""
 
 
 def shared_of(case: Case, program: Program, waiting: Waiting) -> Shared:
@@ -65,7 +65,7 @@ def shared_of(case: Case, program: Program, waiting: Waiting) -> Shared:
     asked = bool(requested or waiting.serving)
     if waiting.seen is None:
         return Shared(waiting.ranks, could, asked)
-    took = {rank for rank in case.ranks if case.table.ran(rank, *waiting.seen.line)} | ranks
+    took = {rank for rank in case.ranks if any(case.table.ran(rank, *line) for line in waiting.seen.lines)} | ranks
     level = list(providing(program, waiting.seen))
     for _ in range(_CALLERS):
         gave, never = _came(case, level)

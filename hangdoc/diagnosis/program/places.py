@@ -4,7 +4,7 @@ outside."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.program.bodies import Body
@@ -28,17 +28,25 @@ class Places:
         """The last names of what the statement at the line calls: 'get' of `self.jobs.get()`."""
         return tuple(dict.fromkeys(last_name(call.func) for _, call in self._calls_at(file, line)))
 
-    def called_objects_at(self, file: str, line: int) -> tuple[str, ...]:
+    def called_objects_at(self, file: str, line: int, methods: Collection[str] = ()) -> tuple[str, ...]:
         """The last names of the objects whose methods are called there, and of the contexts that are entered: 'jobs' of
-        `self.jobs.get()`, 'guard' of `with self.guard:`."""
+        `self.jobs.get()`, 'guard' of `with self.guard:`. ``methods``: only of calls of these."""
         functions = [call.func for _, call in self._calls_at(file, line)]
-        found = [last_name(each.value) for each in functions if isinstance(each, ast.Attribute)]
+        methods_of = [each for each in functions if isinstance(each, ast.Attribute)]
+        found = [last_name(each.value) for each in methods_of if not methods or each.attr in methods]
         body = self._lookup.index.at(file, line)
         for node in body.nodes_at(line) if body is not None else ():
             syntax = body.graph.syntax[node] if body is not None else None
             items = syntax.items if isinstance(syntax, ast.With | ast.AsyncWith) else [syntax]
             found += [last_name(each.context_expr) for each in items if isinstance(each, ast.withitem)]
         return tuple(name for name in dict.fromkeys(found) if name not in ("", "self", "cls", "dist"))
+
+    def modules(self, file: str) -> Iterator[str]:
+        """What the file calls the modules that it imports."""
+        for body in self._lookup.index.modules(file):
+            for each in body.graph.syntax:
+                for alias in each.names if isinstance(each, ast.Import) else ():
+                    yield alias.asname or alias.name.partition(".")[0]
 
     def calling(self, names: Iterable[str]) -> list[Place]:
         """The statements that call one of these last names."""
