@@ -88,7 +88,13 @@ class Needs:
     @cached_property
     def _kinds(self) -> Mapping[int, tuple[NeedKind, Reach, Seen | None]]:
         activities = self._case.activities.items()
-        return {rank: self._kind(rank, activity) for rank, activity in activities if activity.kind not in GONE}
+        found = {rank: self._kind(rank, activity) for rank, activity in activities if activity.kind not in GONE}
+        # Of a stream whose other end is not seen, those who wait at the same line for the same thing show whose it is.
+        of_job = {seen.line for _, reach, seen in found.values() if seen is not None and reach == Reach.JOB}
+        for rank, (kind, reach, seen) in found.items():
+            if reach == Reach.OUTSIDE and seen is not None and seen.line in of_job:
+                found[rank] = kind, Reach.JOB, seen
+        return found
 
     def _kind(self, rank: int, activity: Activity) -> tuple[NeedKind, Reach, Seen | None]:
         kind, reach = _BY_ACTIVITY.get(activity.kind, (NeedKind.OUTSIDE, Reach.OUTSIDE))

@@ -79,7 +79,7 @@ def socket(*peers: int) -> tuple[OpenFile, ...]:
 def test_a_file_is_needed_of_any_that_does_not_wait_for_it() -> None:
     found = needs_of(job(IN_CALL, POLLS, POLLS, ran={0: (2,), 1: (), 2: ()}))
     need = found.by_rank[1]
-    assert (need.kind, need.reach, need.identity) == (NeedKind.FILE, Reach.JOB, "time path")
+    assert (need.kind, need.reach, need.identity) == (NeedKind.FILE, Reach.JOB, "path")
     assert (need.on, need.either) == ((0,), True)
     (shared,) = found.shared
     assert (shared.waiting, shared.could) == ((1, 2), (0,))
