@@ -19,7 +19,7 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.blame.skipped_round import SkippedRound
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
-from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -27,7 +27,7 @@ from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
+from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, Supposed
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.messages.faults import skipped_by
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -59,7 +59,7 @@ class _Note:
 
 
 def code_excerpts(
-    case: Case, blame: Blame[Explanation], divergence: Divergence | None, writer: Writer
+    case: Case, blame: Blame[Explanation], named: Finding, divergence: Divergence | None, writer: Writer
 ) -> tuple[CodeExcerpt, ...]:
     """The telling lines by function, the function of the condition first; () where no source was captured."""
     notes: dict[SourceText, list[_Note]] = {}
@@ -70,7 +70,8 @@ def code_excerpts(
     of_answers = list(_of_the_answers(divergence))
     own = next((i for i, note in enumerate(of_answers) if note.said == _ONE_OF_THESE), len(of_answers))
     of_branch = [*_of_the_branch(case, blame, divergence), *of_answers[:own]]
-    for note in [*of_branch, *of_sides, *of_ranks, *of_answers[own:]]:
+    of_wait = [_Note(frame.file, frame.line, said) for frame, said in named.shown]
+    for note in [*of_branch, *of_sides, *of_ranks, *of_wait, *of_answers[own:]]:
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
@@ -80,7 +81,7 @@ def code_excerpts(
 def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:
     point = blame.diverged.branch_point if blame.diverged is not None else None
     branch = divergence.branch if divergence is not None else None
-    if isinstance(blame.found, SkippedRound | OddPast) and branch is not None:
+    if isinstance(blame.found, SkippedRound | OddPast | Supposed) and branch is not None:
         yield _Note(branch.file, branch.line, "", condition=branch.condition.removesuffix(":").removeprefix("if "))
     if blame.diverged is None or point is None:
         return

@@ -291,7 +291,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         sure=sure,
         repair=repair(found, named, writer),
         divergence=sides,
-        code=code_excerpts(case, found, sides, writer),
+        code=code_excerpts(case, found, named, sides, writer),
         calls=call_tables(case, found, writer),
         branches=branch_table(case, found.culprits, others_of(case, found), branch, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),

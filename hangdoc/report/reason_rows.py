@@ -102,7 +102,8 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     if len(others) > _MOST_SETS and all(len(ranks) == 1 for ranks in others):
         sets = f"any of {name_ranks(rank for ranks in others for rank in ranks)}"
     else:
-        *most, last = (name_ranks(ranks) for ranks in others[:_MOST_SETS])
+        mixed = len({len(ranks) > 1 for ranks in others}) > 1
+        *most, last = (f"{name_ranks(r)}{' together' * (mixed and len(r) > 1)}" for r in others[:_MOST_SETS])
         sets = f"{', '.join(most)} or {last}" if most else last
     if not diagnosis.culprits:
         yield Row("suspect", (Piece(f"It may be {sets}; the data does not decide."),))

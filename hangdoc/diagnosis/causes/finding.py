@@ -33,6 +33,8 @@ class Finding:
     """The culprits make one call where another belongs."""
     recorded: bool = False
     """The ranks are recorded to have parted at ``decided_at``."""
+    shown: tuple[tuple[Frame, Message], ...] = ()
+    """Further lines that show it, with what is to be said of each."""
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.naming.owing import lines_of, names_lines
 from hangdoc.diagnosis.naming.parting import LOOPS, Parting
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import line_of_item
+from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.message import Condition, Message, Ranks
 
@@ -85,6 +86,22 @@ def _wait(facts: Facts) -> Message:
 
 
 def _messages(facts: Facts) -> Message:
+    owes, reason = facts.owes, facts.reason
+    if owes is not None and owes.where is not None and reason is not None and reason.strength == Strength.PROVED:
+        gives: Message = [
+            "let ",
+            Ranks(facts.culprits),
+            " come to the message that is waited for at ",
+            line_of(owes.where),
+        ]
+        return [
+            gives,
+            " whichever way ",
+            condition(facts, reason.item),
+            " goes, or let ",
+            Ranks(owes.waiting),
+            " know that none comes",
+        ]
     waiting = facts.owed if facts.owed is not None and facts.owed.kind in MESSAGES else facts.own
     if waiting is None or waiting.where is None:
         return ""

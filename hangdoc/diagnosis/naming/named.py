@@ -18,4 +18,4 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
         if found.code or not circle or not case.program.files:
             return found
     said = told(Facts(case, blame.culprits))
-    return Finding(said.code, said.verdict, said.why, said.fix)
+    return Finding(said.code, said.verdict, said.why, said.fix, shown=said.shown)

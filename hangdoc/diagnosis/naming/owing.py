@@ -164,3 +164,13 @@ def names_lines(owed: Owed) -> bool:
 def lines_of(owed: Owed) -> Message:
     """'train.py:28 or train.py:31'."""
     return Joined([Place(*site) for site in owed.sites], " or ")
+
+
+def lines_shown(owed: Owed) -> tuple[tuple[Frame, Message], ...]:
+    """The line of the wait, and the few that end it, each with what it does."""
+    wait: Message = [Ranks(owed.waiting), ": ", Verb(owed.waiting, "waits", "wait"), " here"]
+    at_wait = [(owed.where, wait)] if owed.where is not None and owed.waiting else []
+    named = names_lines(owed) and owed.by_name and owed.kind in _GIVEN
+    what, given = _GIVEN.get(owed.kind, ("", ""))
+    sites = [(Frame(*site, ""), f"{what} is {given} here") for site in owed.sites] if named else []
+    return (*at_wait, *sites)

@@ -26,13 +26,14 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
-from hangdoc.diagnosis.naming.owing import names_lines, not_given, provided_at
+from hangdoc.diagnosis.naming.owing import lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.program.items import Definition
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
 
 
@@ -44,17 +45,23 @@ class Told:
     verdict: Message
     why: Message
     fix: Message
+    shown: tuple[tuple[Frame, Message], ...] = ()
+    """The lines of the wait, and those that would end it."""
 
 
 def told(facts: Facts) -> Told:
     """What is said of one hypothesis."""
-    code = code_of(facts)
-    what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
-    told_of = facts.owes.waiting if facts.owes is not None else ()
-    verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
-    given = provided_at(facts.missed) if facts.missed is not None else ""
+    code, missed = code_of(facts), facts.missed
+    if facts.others and facts.at_one_line and len({each.text for each in facts.case.activities.values()}) == 1:
+        differs: Message = ["what was seen of ", Ranks(facts.culprits), " differs from the others"]
+        verdict = sentence(where_they_wait(facts.case, tuple(sorted(facts.case.seen))), differs)
+    else:
+        what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
+        told_of = facts.owes.waiting if facts.owes is not None else ()
+        verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
+    given = provided_at(missed) if missed is not None else ""
     why = joined(_by_library(facts, code), _at_its_own_time(facts, code), given, _why(facts))
-    return Told(code, verdict, why, fix_of(facts, code))
+    return Told(code, verdict, why, fix_of(facts, code), lines_shown(missed) if missed is not None else ())
 
 
 def _standing(facts: Facts) -> Message:
