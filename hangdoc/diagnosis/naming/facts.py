@@ -101,7 +101,8 @@ class Facts:
     def leads_to_it(self, test: Predicate) -> bool:
         """True if the test decides whether one of the lines runs that give what is missed."""
         sites = self.missed.sites if self.missed is not None else ()
-        return any(test in led_to(self.program, Frame(*site, "")) for site in sites)
+        led = (led_to(self.program, Frame(*site, "")).get(test) for site in sites)
+        return any(outcome not in (None, "ended") for outcome in led)
 
     @property
     def sides(self) -> Sides:

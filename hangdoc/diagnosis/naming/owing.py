@@ -153,12 +153,17 @@ def provided_at(owed: Owed) -> Message:
     what, given = _GIVEN[owed.kind]
     whose: Message = [", where ", Ranks(owed.culprits), " ", Verb(owed.culprits, "has", "have")]
     came = {True: " come before", False: " never come", None: ""}[owed.came]
-    return [f"{what} {'is' if owed.by_name else 'may be'} {given} at ", lines_of(owed), [whose, came] if came else ""]
+    return [f"{what} {'is' if is_sure(owed) else 'may be'} {given} at ", lines_of(owed), [whose, came] if came else ""]
 
 
 def names_lines(owed: Owed) -> bool:
     """True if few lines are known to give it, or such things."""
     return 0 < len(owed.sites) <= _MOST_SITES
+
+
+def is_sure(owed: Owed) -> bool:
+    """True if one line alone names the same object: of several, some may name another that is called so."""
+    return owed.by_name and len(owed.sites) == 1
 
 
 def lines_of(owed: Owed) -> Message:
@@ -172,5 +177,6 @@ def lines_shown(owed: Owed) -> tuple[tuple[Frame, Message], ...]:
     at_wait = [(owed.where, wait)] if owed.where is not None and owed.waiting else []
     named = names_lines(owed) and owed.by_name and owed.kind in _GIVEN
     what, given = _GIVEN.get(owed.kind, ("", ""))
-    sites = [(Frame(*site, ""), f"{what} is {given} here") for site in owed.sites] if named else []
+    may = "is" if is_sure(owed) else "may be"
+    sites = [(Frame(*site, ""), f"{what} {may} {given} here") for site in owed.sites] if named else []
     return (*at_wait, *sites)

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
-from hangdoc.diagnosis.naming.owing import lines_shown, names_lines, not_given, provided_at
+from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.program.items import Definition
 from hangdoc.diagnosis.reason.known import Strength
@@ -212,7 +212,7 @@ def _why(facts: Facts) -> Message:
     if reason.strength == Strength.PROVED:
         return [test, " came out differently on ", culprits, " than on ", others]
     if facts.missed is not None and names_lines(facts.missed) and facts.leads_to_it(item):
-        return [test, " decides whether it is" if facts.missed.by_name else " may decide whether it is"]
+        return [test, " decides whether it is" if is_sure(facts.missed) else " may decide whether it is"]
     if facts.is_misnamed:
         return ["the name of the key, or its store, may depend on ", test]
     if not reason.direct:

@@ -34,6 +34,16 @@ def done(path, store):
     path.touch()
     store.add("turn", 1)
     path.unlink()
+
+def locked(mark, db, table):
+    while True:
+        try:
+            return os.open(mark, os.O_EXCL)
+        except FileExistsError:
+            time.sleep(1)
+    while not table.compare_set("owner", "", "me"):
+        time.sleep(1)
+    db.execute("BEGIN IMMEDIATE")
 """
 PROGRAM = Program(modules=(Module(JOB, "", TEXT),))
 
@@ -53,6 +63,9 @@ def at(line: int, *below: tuple[str, str]) -> Stack:
         (at(13, ("threading.py", "Event.wait")), ActivityKind.LOCK, "event", NeedKind.EVENT, True),
         (at(13, ("threading.py", "Barrier.wait")), ActivityKind.LOCK, "count", NeedKind.COUNT, True),
         (at(15), ActivityKind.SLEEPING, "time", NeedKind.OUTSIDE, False),
+        (at(27), ActivityKind.SLEEPING, "lock-file", NeedKind.LOCK, False),
+        (at(29), ActivityKind.SLEEPING, "lock-key", NeedKind.LOCK, False),
+        (at(30), ActivityKind.SLEEPING, "database", NeedKind.LOCK, False),
     ],
 )
 def test_the_row_that_a_wait_shows(stack: Stack, does: ActivityKind, row: str, need: NeedKind, own: bool) -> None:
