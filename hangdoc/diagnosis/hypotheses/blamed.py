@@ -10,9 +10,13 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.wording import ranks_text
 
 _MOST_ALTERNATIVES = 2
 """Beside the likeliest: the first three have the culprits in 97 % of the saved cases."""
+
+_MOST_SURE = 0.99
+"""Evidence is no proof."""
 
 
 def blame(case: Case) -> Blame[Explanation]:
@@ -33,7 +37,7 @@ def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
     """That it is these ranks, however sure, does not prove what is said of them."""
     first, *others = judged
     found = Supposed(repair_of(case, first.culprits))
-    sure = f"{first.share:.0%} of what speaks for any ranks"
+    sure = f"{min(first.share, _MOST_SURE):.0%} of the evidence points to {ranks_text(first.culprits)}"
     if first.share >= LIKELY:
         return Blame(found, first.culprits, confidence=Confidence.LIKELY, sure=sure)
     also = tuple(each.culprits for each in others[:_MOST_ALTERNATIVES])

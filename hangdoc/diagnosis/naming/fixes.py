@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.frames.landmarks import advice
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.owing import lines_of, names_lines
 from hangdoc.diagnosis.naming.parting import LOOPS, Parting
@@ -19,7 +20,10 @@ from hangdoc.model.message import Condition, Message, Ranks
 
 def fix_of(facts: Facts, code: str) -> Message:
     """'let every rank make the call at train.py:44, or none'; '' where nothing that was seen says what to do."""
-    return _FIXES[code](facts) if code in _FIXES else ""
+    if facts.form.kind == FormKind.MISSED:
+        return _wait(facts)
+    known = _FIXES[code](facts) if code in _FIXES else ""
+    return known or (_wait(facts) if facts.form.kind == FormKind.BUSY else "")
 
 
 def condition(facts: Facts, item: Predicate | Definition) -> Condition:

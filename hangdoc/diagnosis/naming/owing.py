@@ -42,6 +42,8 @@ class Owed:
     """True if all culprits have run one of these lines before, False if none of them has run any; else None."""
     asked: bool = False
     """Whoever is to answer waits for another request."""
+    holds: bool = False
+    """The kernel says that one of the culprits holds it."""
     answers: bool = False
     """A thread of the culprits is to answer."""
 
@@ -71,11 +73,14 @@ def owed_by(case: Case, needs: Needs, culprits: RankSet, need: Need) -> Owed | N
     by_name = naming_it(needs.program, seen)
     sites = by_name or providing(needs.program, seen)
     kind = seen.resource.need
-    if kind == NeedKind.LOCK and all(_came(case, (rank,), seen.lines) is False for rank in culprits):
+    held = not {*needs.holders(waiter)}.isdisjoint(culprits)
+    if kind == NeedKind.LOCK and not held and all(_came(case, (rank,), seen.lines) is False for rank in culprits):
         kind = NeedKind.PREDICATE  # who never took it has nothing to release
     # Of what they wait for themselves, it is others who give it; but each may set a key.
     came = _came(case, culprits, sites) if waiter not in culprits or kind == NeedKind.KEY else None
-    return Owed(kind, name, waiting, where, sites, culprits, bool(by_name), came, asked, answers)
+    return Owed(
+        kind, name, waiting, where, sites, culprits, bool(by_name), came, asked, held and kind == NeedKind.LOCK, answers
+    )
 
 
 _MESSAGES = (NeedKind.RECEIVE, NeedKind.SEND)
@@ -128,6 +133,9 @@ def not_given(owed: Owed) -> Message:
     """'has not set shards/3 in the store, for which ranks 0 and 1 wait at train.py:9 f()', to follow the culprits."""
     waiting, wait = Ranks(owed.waiting), Verb(owed.waiting, "waits", "wait")
     has_not: Message = [Verb(owed.culprits, "has", "have"), " not "]
+    if owed.holds:
+        holds = Verb(owed.culprits, "holds", "hold")
+        return [holds, " the lock for which ", waiting, " ", wait, at(owed.where)]
     if owed.kind in _DONE:
         done, thing = _DONE[owed.kind]
         return [has_not, f"{done} ", _named(owed) or thing, ", for which ", waiting, " ", wait, at(owed.where)]

@@ -211,6 +211,8 @@ def _why(facts: Facts) -> Message:
         return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
     if reason.strength == Strength.PROVED:
         return [test, " came out differently on ", culprits, " than on ", others]
+    if item.kind == "for" and facts.form.kind in (FormKind.BUSY, FormKind.MISSED):
+        return ""  # most loops go alike, and these wait for no round of one
     if facts.missed is not None and names_lines(facts.missed) and facts.leads_to_it(item):
         return [test, " decides whether it is" if is_sure(facts.missed) else " may decide whether it is"]
     if facts.is_misnamed:

@@ -78,6 +78,14 @@ class Needs:
         """What the line of its wait shows; None where no row fits, and of a rank that is gone."""
         return self._kinds[rank][2] if rank in self._kinds else None
 
+    def holders(self, rank: int) -> tuple[int, ...]:
+        """The other ranks whose processes hold the lock of the file that it waits for, as the kernel says."""
+        host, process = self._case.ranks[rank].host, self._case.ranks[rank].process
+        files = process.blocking_files if process is not None else ()
+        locks = (file for file in files if not file.target.startswith(_STREAMS))
+        held = {self._owners.get(ProcessKey(host, pid)) for file in locks for pid in file.peers}
+        return tuple(sorted(owner for owner in held if owner is not None and owner != rank))
+
     def keys(self, rank: int) -> tuple[str, ...]:
         """The store keys that it waits for and that are not there; () where no probe has seen which."""
         journal, store = self._case.ranks[rank].journal, self._case.job.store
@@ -120,6 +128,8 @@ class Needs:
             return Reach.OUTSIDE
         if seen.own or process is None:
             return Reach.OWN if seen.own else Reach.JOB
+        if seen.resource.need == NeedKind.LOCK and self.holders(rank):
+            return Reach.RANKS
         streams = [file for file in process.blocking_files if file.target.startswith(_STREAMS)]
         peers = {ProcessKey(snapshot.host, pid) for file in streams for pid in file.peers}
         below = {ProcessKey(snapshot.host, child.pid) for child in descendants(process)}

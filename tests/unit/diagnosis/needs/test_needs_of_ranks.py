@@ -120,3 +120,11 @@ def test_a_child_that_several_ask_serves_them_and_owes_nothing() -> None:
     (shared,) = found.shared
     assert (shared.waiting, shared.could, shared.asked) == ((1, 2), (3,), True)
     assert found.by_rank[1].on == (3,)
+
+
+def test_of_a_locked_file_the_kernel_says_who_holds_it() -> None:
+    waits = (Frame(JOB, 15, "main"),)
+    lock = (OpenFile(3, "/job/a.lock", (101,), "flock"),)
+    found = needs_of(job(waits, IN_CALL, files={0: lock}))
+    assert found.holders(0) == (1,)
+    assert found.holders(1) == ()
