@@ -8,7 +8,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_perso
 from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.state.process import helpers_below, is_moving
 from hangdoc.model.kinds import ActivityKind, Outcome
 from hangdoc.model.wording import name_duration
@@ -41,9 +41,11 @@ def has_nothing_to_do(case: Case, found: Blame[Explanation]) -> bool:
 def will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
     """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
     the store while all ranks wait."""
-    if not isinstance(found.found, OutsideWait):
+    if not isinstance(found.found, OutsideWait | Supposed):
         return False
-    waits = {case.activities[rank].kind for rank in found.culprits}
+    # Of ranks that are only supposed to be to blame, it is the others who wait for such a thing as well.
+    outside = found.culprits if isinstance(found.found, OutsideWait) else tuple(case.activities)
+    waits = {kind for rank in outside if (kind := case.activities[rank].kind) is not ActivityKind.IN_COLLECTIVE}
     if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
         return True
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
