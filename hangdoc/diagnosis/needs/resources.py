@@ -99,7 +99,7 @@ def seen_on(program: Program, stack: Stack, activity: ActivityKind) -> Seen | No
     tests = [each for each, _ in _tests(program, at)]
     places = tuple(dict.fromkeys([(at.file, at.line), *((each.file, each.line) for each in tests)]))
     calls = {name: None for file, line in places for name in program.places.calls_at(file, line)}
-    caught = {word for each in tests if each.kind == "except" for word in _WORD.findall(each.text)}
+    caught = {word for each in tests if each.kind == "except" for word in _WORD.findall(each.subject)}
     for row in resources():
         if activity not in row.activity:
             continue
