@@ -24,7 +24,7 @@ DEEPEST = 50  # frames among which another one of the same function is looked fo
 
 
 def judge_of(state, tool, name):
-    """A function of (code, offset, entry, count), which the recorder asks every ``JUDGED_EVERY`` outcomes of a branch."""
+    """A function of (code, offset, entry, count), asked every ``JUDGED_EVERY`` outcomes of a branch."""
     monitoring = sys.monitoring
     budget, marks = [MOST_AT_ONCE_NS, process_time_ns()], {}
     begun = budget[1]
