@@ -7,9 +7,6 @@ import dataclasses
 from cases import case
 
 from hangdoc import api
-from hangdoc.diagnosis.blame.key_passed_by import key_passed_by
-from hangdoc.diagnosis.context import Case
-from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -41,18 +38,3 @@ def test_who_alone_comes_to_the_line_is_to_blame() -> None:
     assert found.divergence is not None
     assert found.divergence.branch is not None
     assert found.divergence.branch.line == 87
-
-
-def test_who_waits_and_sets_such_keys_as_well_leaves_it_open() -> None:
-    assert key_passed_by(Case(as_if_it_ran(2, 1))) is None
-
-
-def test_a_line_that_nobody_is_known_to_have_run_blames_nobody() -> None:
-    assert key_passed_by(Case(as_if_it_ran(1, 2))) is None
-
-
-def test_who_works_may_let_it_come_there_again() -> None:
-    working = Case(as_if_it_ran(1, 1))
-    assert key_passed_by(working) is not None
-    working.activities[0] = dataclasses.replace(working.activities[0], kind=ActivityKind.COMPUTING)
-    assert key_passed_by(working) is None

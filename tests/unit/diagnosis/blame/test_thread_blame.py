@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from cases import case
 
 from hangdoc import api
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait, asked_in_turn, thread_wait
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.state.threads import End
 from hangdoc.model.process import Frame, Local, OpenFile, Process, ProcessState, Thread
@@ -72,14 +70,3 @@ def test_who_can_let_the_threads_go_on(name: str, culprits: tuple[int, ...], end
 @pytest.mark.parametrize("name", ["idle_server", "silent_uploader", "remote_call"])
 def test_what_only_the_waiting_rank_can_end_is_no_others_fault(name: str) -> None:
     assert thread_wait(Case(api.load(case(name)))) is None
-
-
-@pytest.mark.parametrize("name", ["remote_step_in_turn", "remote_step_in_turn_attach"])
-def test_a_common_step_that_is_called_on_one_rank_after_the_other(name: str) -> None:
-    job = api.load(case(name))
-    found = asked_in_turn(Case(job))
-    assert found is not None
-    assert (found.culprits, found.found.serving, found.proved) == ((0,), (2,), True)
-    # A rank that is elsewhere may yet call the step on rank 2.
-    asleep = rank(3, thread(90, Frame(FILE, 50, "work")))
-    assert asked_in_turn(Case(replace(job, ranks=(*job.ranks, asleep)))) is None

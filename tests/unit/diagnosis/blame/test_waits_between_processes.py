@@ -9,9 +9,7 @@ from cases import case
 
 from hangdoc import api
 from hangdoc.diagnosis.blame.deciders import story as blame
-from hangdoc.diagnosis.blame.unreported import unreported
 from hangdoc.diagnosis.context import Case
-from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.snapshot import JobSnapshot
 
 NAMES = ("semaphore_kept_by_a_return", "semaphore_that_all_wait_for", "rank_past_process_barrier", "event_not_set")
@@ -35,10 +33,3 @@ def test_a_wait_with_a_timeout_is_no_proof(name: str) -> None:
     found, may_end = blame(Case(job)), blame(Case(with_timeout(job)))
     assert (found.proved, may_end.proved) == (True, False)
     assert (type(found.found), found.culprits) == (type(may_end.found), may_end.culprits)
-
-
-def test_a_rank_that_reads_from_its_own_child_may_still_report() -> None:
-    found = Case(api.load(case("score_not_reported")))
-    assert unreported(found) is not None
-    found.activities[2] = dataclasses.replace(found.activities[2], kind=ActivityKind.PIPE, stack=())
-    assert unreported(found) is None

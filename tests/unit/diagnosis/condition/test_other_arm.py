@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.branch_point import branch_point
-from hangdoc.diagnosis.condition.elsewhere.other_arm import in_same_function, is_answered
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -62,11 +60,3 @@ def epoch(self):
             self.schedule.step(target=y)
     dist.barrier()
 """
-
-
-def test_the_loop_in_the_other_arm_of_the_same_function() -> None:
-    sources = Sources((SourceText(FILE, "<module>", 1, ARMS.lstrip("\n")),))
-    frame = Frame(FILE, 4, "epoch")
-    guard = next(each for each in guards(sources.function(FILE, 4), 4) if each.kind == "if")
-    (loop,) = [p for p in in_same_function(sources, branch_point(guard, frame, 1, 1.0), (frame,)) if p.uneven]
-    assert (loop.guard.line, loop.own_arm) == (6, True)

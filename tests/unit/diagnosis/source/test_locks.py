@@ -12,11 +12,8 @@ from hangdoc.diagnosis.source.locks import (
     holders,
     lets_go,
     one_owner,
-    only_way_out,
     polls_for_lock,
-    tries_for_new_file,
     wanted,
-    ways_to_let_go,
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.message import Condition
@@ -100,28 +97,6 @@ def test_who_is_in_the_body_of_a_with_has_what_its_head_waits_for(at: int, holde
 def test_a_function_that_tries_to_take_a_lock_file() -> None:
     assert polls_for_lock((Frame(FILE, 8, "take"), Frame(FILE, 2, "main")), FILES)
     assert not polls_for_lock((Frame(FILE, 13, "wait"), Frame(FILE, 2, "main")), FILES)
-
-
-@pytest.mark.parametrize(
-    ("body", "line", "tries"),
-    [
-        ("try:\n            os.mkdir(p)\n            break\n        except OSError:\n            sleep(1)", 7, True),
-        ("try:\n            f = open(p, 'x')\n        except FileExistsError:\n            sleep(1)", 6, True),
-        ("try:\n            os.makedirs(p)\n        except FileExistsError:\n            sleep(1)", 6, False),
-        ("try:\n            os.mkdir(p)\n        except OSError:\n            pass\n        sleep(1)", 7, False),
-        ("if self.take():\n            return\n        sleep(1)", 5, True),
-        ("self.take()\n        sleep(1)", 4, False),
-    ],
-)
-def test_who_tries_for_a_new_file_again_and_again(body: str, line: int, tries: bool) -> None:
-    take = "def take(self):\n    try:\n        os.open(p, os.O_EXCL)\n    except OSError:\n        return False\n"
-    sources = Sources(
-        (
-            SourceText(FILE, "lock", 1, f"def lock(self):\n    while True:\n        {body}\n"),
-            SourceText(FILE, "take", 20, take),
-        )
-    )
-    assert tries_for_new_file((Frame(FILE, line, "Lock.lock"),), sources) is tries
 
 
 VOCABULARY = """\
@@ -219,21 +194,6 @@ LATER = Sources(
         ),
     )
 )
-
-
-def test_the_way_by_which_a_lock_is_let_go() -> None:
-    found = ways_to_let_go(Frame(FILE, 2, "add"), LATER)
-    assert found is not None
-    line, guard = found
-    assert (line, guard.condition) == (4, "if len(rows) > 64:")
-    assert ways_to_let_go(Frame(FILE, 21, "post"), LATER) is None
-
-
-def test_the_only_way_out_past_what_follows() -> None:
-    way_out = only_way_out(Frame(FILE, 21, "post"), LATER)
-    assert way_out is not None
-    assert way_out.condition == "if len(rows) > 64:"
-    assert only_way_out(Frame(FILE, 2, "add"), LATER) is None
 
 
 HANDED_ON = """\
