@@ -14,7 +14,7 @@ from functools import partial
 from hangdoc.diagnosis.causes.before_the_wait import is_ahead, is_at_the_start
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.forked_lock import who_held_it
-from hangdoc.diagnosis.causes.handed_on import is_called_back
+from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
 from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.own_circle import ended_after_its_own_wait
 from hangdoc.diagnosis.causes.phrases import cited, line_of
@@ -151,6 +151,8 @@ def ending_condition(
     past = [at for at in places if is_at_the_start(sources, at, name)]
     places = [at for at in places if at not in past or any(same_function(at, frame) for frame in living)]
     places = [at for at in places if not is_ahead(sources, at, stack)] or places
+    if method in ("wait", "wait_for") and len(places) > 1:
+        places = _sets_what_is_tested(sources, own[0], places) or places
     if method == "get" and name:
         places = _end_marks(sources, own[0], places) or places
     if len({(at.file, at.line) for at in places}) != 1:
@@ -161,8 +163,10 @@ def ending_condition(
         return ""  # who takes from the queue is there, and waits as well
     deciding = conditions_of_call(sources, places[0], stack) if method != "put" else []
     deciding = [each for each in deciding if may_differ(sources, places[0], each)]
-    if deciding:
-        return [call, ", and depends on ", Joined(deciding, " and ")]
+    if runs:
+        deciding = _without_ways_out(sources, places[0], deciding)
+    if deciding or (deciding := handed_on_under(sources, places[0])):
+        return [call, ", and depends on ", Joined([*deciding, *handed_on_under(sources, places[0])], " and ")]
     raised = _raised_before(sources, places[0], all_round=method == "put")
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
@@ -236,7 +240,7 @@ def answer_left_out(sources: Sources, stack: Stack, *, asked: bool = False) -> M
     if len(calls) != 1 or calls[0].lineno <= own[0].line:
         return ""
     answer = Frame(own[0].file, calls[0].lineno, own[0].function)
-    deciding = conditions_of_call(sources, answer, stack)
+    deciding = _without_ways_out(sources, answer, conditions_of_call(sources, answer, stack))
     what: Message = ["it waits for the next request at ", line_of(own[0]), ", and whether it answers one at "]
     return [what, line_of(answer), " depends on ", Joined(deciding, " and ")] if deciding else ""
 
@@ -248,6 +252,32 @@ def _reads_there(sources: Sources, where: Frame) -> bool:
     heads = any(isinstance(node, ast.For) and node.lineno == where.line for node in nodes)
     calls = (node for node in nodes if isinstance(node, ast.Call) and node.lineno == where.line)
     return heads or any(last_name(node.func) in names("reads_from_pipe") for node in calls)
+
+
+def _without_ways_out(sources: Sources, at: Frame, conditions: list[Condition]) -> list[Condition]:
+    """The conditions without those that lead out of the function, which somebody is still in."""
+    tree = sources.function(at.file, at.line)
+    ifs = [node for node in walk(tree) if isinstance(node, ast.If)] if tree is not None else []
+    left = {node.lineno for node in ifs if isinstance(node.body[-1], ast.Return | ast.Break)}
+    return [each for each in conditions if each.line not in left]
+
+
+def _sets_what_is_tested(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:
+    """Those of the places whose functions set what the loop around the wait tests.
+
+    Example: `while self.frame is None: ⏎ self.cond.wait()` → the `self.cond.notify_all()` after `self.frame = frame`.
+    """
+    tree = sources.function(waits_at.file, waits_at.line)
+    loops = [n for n in walk(tree) if isinstance(n, ast.While) and holds(n, waits_at.line)] if tree else []
+    tested = {last_name(n) for n in walk(loops[-1].test) if isinstance(n, ast.Attribute)} if loops else set()
+    found = []
+    for at in places:
+        tree = sources.function(at.file, at.line)
+        nodes = walk(enclosing_function(tree, at.line)) if tree is not None else ()
+        set_there = (n for n in nodes if isinstance(n, ast.Assign) and not isinstance(n.value, ast.Constant))
+        if tested & {last_name(target) for each in set_there for target in each.targets}:
+            found.append(at)
+    return found
 
 
 def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:

@@ -24,6 +24,8 @@ from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 _OVER_AND_OVER = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DEEPEST = 2
+"""Functions that call each other, followed this far to what lets a lock go; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,74 @@ def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guar
     known = {guard.place for guard in guards(function, where.line)}
     found = [g for g in guards(function, late[0].lineno) if g.kind in CONDITIONS and g.place not in known]
     return (late[0].lineno, found) if found else None
+
+
+def ways_to_let_go(where: Frame, sources: Sources) -> tuple[int, Guard] | None:
+    """(line, condition) of the first later call of the function by which what the line takes is let go, and of the only
+    condition that decides by which of its calls, or whether by any; None where there is no such call or condition.
+
+    It counts as well to hand on what lets go: `pool.submit(self.write_and_release, rows)`.
+    """
+    tree = sources.function(where.file, where.line)
+    if tree is None:
+        return None
+    function = enclosing_function(tree, where.line)
+    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
+    here = (_parts(call) for call in calls if call.lineno == where.line)
+    taken = {thing for parts in here for thing in parts if thing not in ("", "self")}
+    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
+    late = sorted((n for n in calls if n.lineno > where.line), key=lambda call: call.lineno)
+    late = [n for n in late if _lets_go_thing(n, taken, sources, _DEEPEST)] if taken else []
+    if not late or any(id(call) in final for call in late):
+        return None
+    known = {guard.place for guard in guards(function, where.line)}
+    around = [g for n in late for g in guards(function, n.lineno) if g.kind in CONDITIONS and g.place not in known]
+    return (late[0].lineno, around[0]) if len({guard.place for guard in around}) == 1 else None
+
+
+def only_way_out(where: Frame, sources: Sources) -> Guard | None:
+    """The only condition after the line under which its function returns early; None where there is none, or several.
+
+    Example: `self.begin() ⏎ if len(rows) > 64: ⏎ return ⏎ self.commit()` → the `if`.
+    """
+    tree = sources.function(where.file, where.line)
+    function = enclosing_function(tree, where.line) if tree is not None else None
+    body = getattr(function, "body", [])
+    later = [n for n in body if n.lineno > where.line]
+    leaving = [n for n in later[:-1] if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Return) and not n.orelse]
+    if len(leaving) != 1 or function is None:
+        return None
+    return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
+
+
+def _parts(call: ast.Call) -> set[str]:
+    """The last names of what the call is made on and of what it is given."""
+    owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return {owner, *map(last_name, call.args)}
+
+
+def _lets_go_thing(call: ast.Call, taken: set[str], sources: Sources, deep: int) -> bool:
+    """True if the call lets one of these things go, or calls or hands on a function of the user's that does."""
+    name = last_name(call.func)
+    known = {*names("lets_lock_go"), *names("removes_file")}
+    on_it = not taken.isdisjoint(_parts(call))
+    if on_it and (name in known or any(map(_unlocks, _bodies(name, sources)))):
+        return True
+    called = {name, *map(last_name, call.args)} if deep else set()
+    inner = (node for each in called for body in _bodies(each, sources) for node in walk(body))
+    return any(isinstance(n, ast.Call) and _lets_go_thing(n, taken, sources, deep - 1) for n in inner)
+
+
+def _bodies(name: str, sources: Sources) -> list[ast.AST]:
+    """The user's functions of that name; none where there are several."""
+    found: list[ast.AST] = [body for _, body in sources.user_definitions(name)] if name else []
+    return found if len(found) == 1 else []
+
+
+def _unlocks(body: ast.AST) -> bool:
+    """True if it names what lets a file lock go: `fcntl.flock(fd, fcntl.LOCK_UN)`."""
+    known = {*names("lets_lock_go"), *names("removes_file"), *names("unlocks_file")}
+    return any(isinstance(n, ast.Attribute | ast.Name) and last_name(n) in known for n in walk(body))
 
 
 def _things(call: ast.Call) -> set[str]:
