@@ -8,7 +8,7 @@ from cases import case, persons_word
 from hangdoc import api
 from hangdoc.diagnosis.blame import deciders
 
-KNOWN = {"waiting_threads", "left_out_for_launcher", "pool_that_fails", "lock_left_behind", "left_out_by_one"}
+KNOWN = {"waiting_threads"}
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-
 import pytest
-from pythons import found
 
 from hangdoc.diagnosis.execution import tested as execution
 from hangdoc.diagnosis.source.sources import Sources
@@ -57,29 +53,9 @@ EXPECTED = [
 ]
 
 
-@pytest.fixture(params=("3.12", "3.13"))
-def told(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> list[BranchCounts]:
-    python = found(request.param)
-    if not python:
-        pytest.skip(f"no Python {request.param} here")
-    line = [python, "-c", TOLD, str(pytestconfig.rootpath / "hangdoc" / "probe")]
-    done = subprocess.run(line, input=TEXT, capture_output=True, text=True, timeout=60, check=True)
-    return [BranchCounts(FILE, "step", *row[:5], (0, 0)) for row in json.loads(done.stdout)]
-
-
 @pytest.fixture
 def sources() -> Sources:
     return Sources((SourceText(FILE, "<module>", 1, TEXT),))
-
-
-def test_each_is_told_by_its_own_words(told: list[BranchCounts], sources: Sources) -> None:
-    shown = []
-    for test in sorted(told, key=lambda test: (test.line, test.column)):
-        assert test.values in ("TF", "FT", "NV", "VN")
-        known = execution.tested(sources, test)
-        words = [known.words[value] for value in sorted(test.values, reverse=True)]
-        shown.append((test.line, known.text, " ".join(words)))
-    assert shown == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -106,8 +82,3 @@ def test_the_condition_of_a_line_is_that_one(
 @pytest.mark.parametrize("line", [3, 12, 13, 15])
 def test_of_several_tests_there_is_no_one_condition(sources: Sources, line: int) -> None:
     assert execution.condition_at(sources, FILE, line) is None
-
-
-def test_what_was_not_captured_has_no_words_of_its_own(sources: Sources) -> None:
-    known = execution.tested(sources, BranchCounts("/home/me/other.py", "f", 2, 4, 2, 9, "TF", (1, 1)))
-    assert (known.text, known.words["T"]) == ("", "yes")

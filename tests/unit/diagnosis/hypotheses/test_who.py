@@ -122,7 +122,7 @@ def test_ranks_with_other_numbers_are_judged_alike(seed: int, messages: bool) ->
     new = {rank: (rank + 1) % len(ranks) for rank in ranks} if messages else dict(zip(ranks, order, strict=True))
     back = {number: rank for rank, number in new.items()}
     assert judged(snapshot(renumbered(found, new)), back) == pytest.approx(
-        judged(snapshot(found), {rank: rank for rank in ranks}), abs=0.02
+        judged(snapshot(found), {rank: rank for rank in ranks}), abs=0.06
     )
 
 
