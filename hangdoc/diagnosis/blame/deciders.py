@@ -12,6 +12,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.both_read import both_read
+from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
     compare_places,
@@ -54,11 +55,13 @@ from hangdoc.diagnosis.blame.with_roots import (
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
+    call_left_out,
     ended_ranks,
     gone_ranks,
     held_up_unseen,
     keys_of_all,
     nothing,
+    other_way_before,
     polling_ranks,
     separate_meetings,
     threads_on_one_group,
@@ -107,6 +110,12 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         sure = "the groups of all ranks seen, their call sequences not"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
+
+
+def items_in_other_order(inquiry: Inquiry) -> Blame[CrossedByItem] | None:
+    """Groups that the items of one loop chose in another order. Before the groups of the store: nobody is past a call
+    of theirs, so none is missing."""
+    return crossed_by_item(inquiry.case)
 
 
 def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -256,6 +265,7 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
+    items_in_other_order,
     groups_of_store,
     thread_beside_main,
     divergence,
@@ -276,6 +286,8 @@ DECIDERS: tuple[Decider, ...] = (
     past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
+    call_left_out,
+    other_way_before,
     all_arrived,
     held_up_unseen,
     ended_ranks,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import user_stack
 
 _MOST_RANKS = 8
 """Of more, each may go its own way. Chosen by hand."""
@@ -28,3 +30,11 @@ def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
     sides = {rank: ((rank,), tuple(other for other in everybody if other != rank)) for rank in everybody}
     odd = [rank for rank, side in sides.items() if any(each.side == 1 for each in ran_alone(case, side))]
     return odd[0] if len(odd) == 1 and odd[0] in set(among) else None
+
+
+def left_by_one(case: Case, rank: int, everybody: tuple[int, ...]) -> list[LeftBehind]:
+    """What the rank alone has been in, but for the suites that it is in now, where it waits."""
+    sides = (rank,), tuple(other for other in everybody if other != rank)
+    now = {(frame.file, frame.line) for frame in user_stack(case.activities[rank].stack)}
+    found = (*left_behind(case, sides), *ran_alone(case, sides))
+    return [each for each in found if each.side == 0 and (each.file, each.line) not in now]

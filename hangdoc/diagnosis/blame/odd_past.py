@@ -14,9 +14,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
-from hangdoc.diagnosis.explanation import Explanation
+from hangdoc.diagnosis.blame.odd_by_lines import left_by_one
+from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame
+from hangdoc.model.wording import ranks_text
+
+_FEWEST, _MOST_RANKS = 3, 64
+"""Of two ranks, either may be the odd one; of very many, each is compared with all others. Chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +33,25 @@ class OddPast(Explanation):
 
     at: Frame
     left: tuple[LeftBehind, ...]
+
+
+def odd_past(case: Case) -> Blame[OddPast] | None:
+    """The blame of the one rank that alone left a function, or a round of a loop, by a way that no other has gone; None
+    where several have gone a way of their own. All ranks wait in a collective, and no history is there to read."""
+    ranks = tuple(sorted(case.activities))
+    if not _FEWEST <= len(ranks) <= _MOST_RANKS:
+        return None
+    alone = {rank: left for rank in ranks if (left := _ways_of_its_own(case, rank, ranks))}
+    own = user_stack(case.activities[next(iter(alone))].stack) if len(alone) == 1 else ()
+    if not own:
+        return None
+    ((rank, left),) = alone.items()
+    sure = f"stacks of all ranks seen, their calls not; {ranks_text((rank,))} alone has gone that way"
+    return Blame(OddPast(own[0], tuple(left[:MOST])), (rank,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[LeftBehind]:
+    """The conditions by which that rank alone has left a function or a round of a loop, and the handlers that it alone
+    was in."""
+    left = [each for each in left_by_one(case, rank, ranks) if each.leads_out or each.guard.kind == "try"]
+    return list({(each.file, each.guard.line): each for each in reversed(left)}.values())[::-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.divergences import compare_places
 from hangdoc.diagnosis.blame.how_sure import (
     children_work,
     held_by_debugger,
@@ -16,12 +17,15 @@ from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
+from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
+    Diverged,
     Gone,
     HeldUpUnseen,
     Nothing,
@@ -41,6 +45,23 @@ from hangdoc.model.wording import ranks_text
 def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
     """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
     return mixed_threads(inquiry.case)
+
+
+def call_left_out(inquiry: Inquiry) -> Blame[SkippedRound] | None:
+    """All ranks are in the same call, and some left it out in an earlier round. Before ``all_arrived``, which knows of
+    no past."""
+    return skipped_round(inquiry.case)
+
+
+def other_way_before(inquiry: Inquiry) -> Blame[Diverged] | Blame[OddPast] | None:
+    """All ranks are in the same call, and few came to it by other lines than the many, or one alone went another way
+    before. Before ``all_arrived``, which knows of no past: there, calls of one helper match, whoever calls it."""
+    case = inquiry.case
+    waiting = all(a.kind == ActivityKind.IN_COLLECTIVE and not a.moving for a in case.activities.values())
+    if case.programs or case.hidden or case.streams or not waiting:
+        return None
+    found = compare_places(case)
+    return found if found is not None and 2 * len(found.culprits) < len(case.activities) else odd_past(case)
 
 
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.missing_or_extra import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
@@ -179,6 +180,39 @@ def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | Non
         "the groups could not be seen",
         decided_at=next(iter(origin), None),
     )
+
+
+@cause("HD107", explains=CrossedByItem, order=1034)
+def crossed_by_item(case: Case, blame: Blame[CrossedByItem]) -> Finding:
+    """HD107 without histories: all ranks are in one line, and the frames show that a loop's items chose their groups in
+    another order."""
+    found, culprits = blame.found, blame.culprits
+    others = others_of(case, blame)
+    origin = order_of_items(case.sources, found.chosen)
+    return Finding(
+        "HD107",
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), " a group like ", _listed(found.mine), " before one like "],
+                [_listed(found.theirs), ", ", Ranks(others), " the other way round"],
+            ],
+            ["so that the groups wait for each other in a circle", at(case.activities[culprits[0]].where)],
+        ),
+        joined(
+            [
+                [found.chosen.loop, f" chooses the group, `{found.chosen.group}`: "],
+                "ranks that take its items in different orders wait for each other",
+            ],
+            _decides_order(origin),
+        ),
+        _SAME_ORDER,
+        decided_at=next(iter(origin), None) or found.chosen.loop,
+    )
+
+
+def _listed(members: tuple[int, ...]) -> str:
+    """'[0,2]', as a table of calls names the members of a group."""
+    return f"[{','.join(map(str, members))}]"
 
 
 _SAME_ORDER = "issue the calls of different groups in the same order on every rank"

@@ -41,7 +41,6 @@ def without_traces(epochs: dict[int, int]) -> Diagnosis:
     return api.diagnose(dataclasses.replace(job, ranks=tuple(map(changed, job.ranks)), written=()))
 
 
-@pytest.mark.xfail(strict=True, reason="the judge does not count rounds that all ranks are past")
 def test_what_one_rank_left_behind_tells_who_and_why() -> None:
     found = api.diagnose(api.load(case(NAME)))
     assert (found.culprits, found.confidence) == ((2,), "likely")
@@ -50,7 +49,6 @@ def test_what_one_rank_left_behind_tells_who_and_why() -> None:
     assert found.divergence.branch.condition == "if norm > self.ceiling:"
 
 
-@pytest.mark.xfail(strict=True, reason="the judge does not count rounds that all ranks are past")
 def test_the_count_of_the_loop_tells_who() -> None:
     found = without_traces({0: 0, 1: 0, 2: 1, 3: 0})
     assert (found.cause and found.cause.code, found.culprits, found.confidence) == ("HD102", (2,), "likely")

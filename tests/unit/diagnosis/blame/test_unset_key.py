@@ -41,9 +41,7 @@ def test_the_rank_whose_key_alone_is_missing_has_left_it_out() -> None:
         pytest.param(  # rank 1 waits only for its own, and for what is missing
             ("done/2/0",),
             ("done/2/1", "done/2/2"),
-            marks=pytest.mark.xfail(
-                strict=True, reason="nothing of the judge's asks whose the keys are by their numbers"
-            ),
+            marks=pytest.mark.xfail(strict=True, reason="the judge does not ask whose keys are by their numbers"),
         ),
     ],
 )
