@@ -365,7 +365,7 @@ END_TO_END = """
 import json, sys
 sys.path[:0] = ["tests/accuracy"]
 from wins import ROOT, all_mechanisms, effect, tried
-wanted = ("blame.left_turn", "blame.deciders", "calls.alignment", "kernel.toml", "condition.choice")
+wanted = ("blame.deciders", "calls.alignment", "kernel.toml", "condition.choice")
 trials = tried([each for each in all_mechanisms(ROOT) if each.module in wanted], sys.argv[1:])
 print(json.dumps({name: [trial.whole, {key: effect(trial.whole, one) for key, one in trial.without.items()}]
                   for name, trial in trials.items()}))
@@ -385,7 +385,7 @@ def test_a_process_that_fails_says_nothing(does, said):
 def test_three_cases_without_what_decides_them():
     """In a process of its own: the mechanisms stay hooked there."""
     answer = subprocess.run(
-        [sys.executable, "-c", END_TO_END, "turn_not_passed_on", "amr", "all_arrived"],
+        [sys.executable, "-c", END_TO_END, "mesh_crossed_by_items_attach", "amr", "all_arrived"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -393,13 +393,14 @@ def test_three_cases_without_what_decides_them():
         check=True,
     )
     found = json.loads(answer.stdout)
-    assert sorted(found) == ["all_arrived", "amr", "turn_not_passed_on"]
+    assert sorted(found) == ["all_arrived", "amr", "mesh_crossed_by_items_attach"]
     for name, (whole, _) in found.items():
         job = api.load(case(name))
         assert whole == json.loads(json.dumps(say(name, row(name), job, api.diagnose(job))))  # as without the hooks
-    turn, amr = found["turn_not_passed_on"][1], found["amr"][1]
-    assert turn["blame.left_turn:left_turn"] == ["lost", "culprits"]
-    assert "culprits" in turn["kernel.toml:[sleep]"]
-    assert "blame.left_turn:left_turn" not in amr  # it has nothing to say there, so there is nothing to leave out
+    mesh, amr = found["mesh_crossed_by_items_attach"][1], found["amr"][1]
+    assert mesh["blame.deciders:items_in_other_order"] == ["lost", "cause", "culprits"]
+    assert (
+        "blame.deciders:items_in_other_order" not in amr
+    )  # it has nothing to say there, so there is nothing to leave out
     assert amr["calls.alignment:Alignment.first"] == ["lost", "cause", "line"]
     assert amr["condition.choice:stack_of"] == ["changed", "condition"]
