@@ -402,5 +402,5 @@ def test_three_cases_without_what_decides_them():
     assert (
         "blame.deciders:items_in_other_order" not in amr
     )  # it has nothing to say there, so there is nothing to leave out
-    assert amr["calls.alignment:Alignment.first"] == ["lost", "cause", "line"]
+    assert amr["calls.alignment:Alignment.first"] == ["lost", "line"]
     assert amr["condition.choice:stack_of"] == ["changed", "condition"]
