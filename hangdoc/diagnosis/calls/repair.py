@@ -190,7 +190,7 @@ class Stage:
             lane = steps[0].lane if steps else 0
             for gone in reversed(edit.deleted):
                 steps = [_shifted(each, -1) if each.is_after(gone) else each for each in steps if each != gone]
-                issued[rank, gone.channel] -= 1
+                issued[rank, gone.channel] = max(0, issued.get((rank, gone.channel), 0) - 1)
             for channel in reversed(edit.inserted):
                 later = [each for each in steps if each.channel == channel]
                 if edit.kind == "move" and later:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
+from pythons import found
 
 from hangdoc.diagnosis.execution import tested as execution
 from hangdoc.diagnosis.source.sources import Sources
@@ -51,6 +55,16 @@ EXPECTED = [
     (15, "(row for row in rows)", "another round ended"),
     (15, "found", "True False"),
 ]
+
+
+@pytest.fixture(params=("3.12", "3.13"))
+def told(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> list[BranchCounts]:
+    python = found(request.param)
+    if not python:
+        pytest.skip(f"no Python {request.param} here")
+    line = [python, "-c", TOLD, str(pytestconfig.rootpath / "hangdoc" / "probe")]
+    done = subprocess.run(line, input=TEXT, capture_output=True, text=True, timeout=60, check=True)
+    return [BranchCounts(FILE, "step", *row[:5], (0, 0)) for row in json.loads(done.stdout)]
 
 
 @pytest.fixture
