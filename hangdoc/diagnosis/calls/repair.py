@@ -135,7 +135,7 @@ class Stage:
             for rank in lacking:
                 lacked_by.setdefault(rank, []).append(what)
             for rank, step in waiting.pop(what) if not lacking else ():
-                kept = tuple(each for each in left.under_way.pop(rank) if each != step)
+                kept = tuple(each for each in left.under_way.pop(rank, ()) if each != step)
                 todo += lacked_by.pop(rank, ())
                 if kept:
                     left.under_way[rank] = kept

@@ -106,10 +106,14 @@ def user_frame(stack: Stack) -> Frame | None:
     return next((frame for frame in stack if not is_library_file(frame.file)), None)
 
 
+_LATEST = 2**33
+"""Seconds since 1970: later times are no times of a job."""
+
+
 def since(meeting: Meeting) -> str:
-    """', since 18:34:12'; '' where the log has no times."""
+    """', since 18:34:12'; '' where the log has no times, or absurd ones."""
     at = meeting.since
-    return f", since {datetime.fromtimestamp(at, timezone.utc):%H:%M:%S}" if at > 0 else ""
+    return f", since {datetime.fromtimestamp(at, timezone.utc):%H:%M:%S}" if 0 < at < _LATEST else ""
 
 
 def where_now(known: Known, ranks: Iterable[int]) -> Message:
