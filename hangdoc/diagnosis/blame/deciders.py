@@ -42,7 +42,7 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unset_key import unset_key
+from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
@@ -213,16 +213,10 @@ _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
 )
 
 
-_LEFT_OUT: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (unset_key,)
-
-
-def key_left_out(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that alone has not set its key in the store, or has set it in another one or by another name; that
-    went the way on which one
-    is set, has not counted itself where the last one sets it, alone comes to the line that sets one, or has not made
-    the file that others poll for; or that is past what ranks share as processes, or elsewhere in it. Before the graph,
-    in which it waits like those that wait for it."""
-    return next((found for decide in _LEFT_OUT if (found := decide(inquiry.case)) is not None), None)
+def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
+    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
+    it."""
+    return unset_key(inquiry.case)
 
 
 def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
@@ -240,10 +234,9 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message in
-    another group, a partner that was chosen wrongly, a message that went astray, one that comes after a call, a count
-    unlike that of siblings, a missing partner, a message too many, the order across groups, a question without an
-    answer, the lines of the stacks; a circle is always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
+    went astray, one that comes later, a missing partner, the order across groups, a question without an answer, the
+    lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None

@@ -113,10 +113,6 @@ class Streams:
             sorted({m.peer for m in messages if not self._answers(m.peer, rank, m.op)})
         )
 
-    def is_alone(self, message: PointToPoint) -> bool:
-        """True if the peer has not issued the other side of the message."""
-        return id(message) in self._alone
-
     def _answers(self, peer: int, rank: int, op: str) -> bool:
         """True if the peer's device is not at something before the other side of a message of the rank's."""
         front = self.fronts.get(peer)

@@ -220,13 +220,6 @@ class Executions:
         own = (act.step.value for act in reversed(known.acts) if act.decided is not None and act.decided.key == key)
         return known.counts[key], next(own, known.last.get(key, ""))
 
-    def since_last_call(self, rank: int, other: int, key: Key) -> list[str]:
-        """How the decision came out on the rank, in order, since the last call that both ranks made."""
-        pair = self.pair(rank, other)
-        since = pair.call_before(len(pair.columns)) if pair is not None else -1
-        acts = [pair.act(0, number) for number in pair.asked(key) if number > since] if pair is not None else []
-        return [act.step.value for act in acts if act is not None]
-
     def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
         """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
         if not self._ranks or not all(ranks):

@@ -47,25 +47,22 @@ _BY_KIND = {
 _EDITS = {"delete": EditKind.DELETE, "insert": EditKind.INSERT}
 
 
-def formed(case: Case, culprits: Ranks) -> Form:
+def formed(case: Case, culprits: Ranks, of_all: Needs) -> Form:
     """What is said of these culprits. () of culprits: nobody's code is to blame."""
-    needs = needs_of(case)
-    left = Needs(case).graph.left(culprits)
-    explained = tuple(need for rank, need in needs.items() if rank not in culprits and rank not in left)
-    unexplained = tuple(need for rank, need in needs.items() if rank in left)
+    needs = needs_of(case, of_all)
     own = next((needs[rank] for rank in culprits if rank in needs), None)
     owed = _owed(culprits, needs)
     if not culprits:
-        return Form(_without_culprits(case), need=next(iter(needs.values()), None), explained=explained)
+        return Form(_without_culprits(case), need=next(iter(needs.values()), None))
     kinds = {case.activities[rank].kind for rank in culprits if rank in case.activities}
     gap = gap_of_calls(case, culprits)
     edit = EditKind.NONE if gap is None else _EDITS[gap.kind]
     found = _argument(case, culprits) if gap is None or _same_place(gap) else ""
     if found:
-        return Form(FormKind.UNEQUAL, owed, own, explained, unexplained, edit, gap, argument=found)
+        return Form(FormKind.UNEQUAL, owed, own, edit, gap, argument=found)
     kind = _kind(case, culprits, kinds, owed, own, gap)
     circle = tuple(each for each in NeedKind if any(need.kind == each for need in (own, owed) if need is not None))
-    return Form(kind, owed, own, explained, unexplained, edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
+    return Form(kind, owed, own, edit, gap, circle=circle if kind == FormKind.CIRCLE else ())
 
 
 def _kind(
@@ -126,10 +123,10 @@ def _meets(need: Need) -> bool:
     return need.kind == NeedKind.COUNT and need.reach == Reach.RANKS
 
 
-def needs_of(case: Case) -> dict[int, Need]:
+def needs_of(case: Case, of_all: Needs) -> dict[int, Need]:
     """Rank → what its main thread waits for; of one whose line does not show it, by what it does."""
     found = {}
-    for rank, need in Needs(case).by_rank.items():
+    for rank, need in of_all.by_rank.items():
         kind = need_of(case.activities[rank])
         if kind is not None and rank not in case.hidden:
             found[rank] = replace(need, kind=kind) if need.kind == NeedKind.OUTSIDE else need

@@ -53,10 +53,6 @@ class Form:
     """The need of others that they owe, of several the first of the rank that waits; None where none is known."""
     own: Need | None = None
     """What the first of the culprits itself waits for; None where it waits for nothing."""
-    explained: tuple[Need, ...] = ()
-    """The needs that end if they do their part."""
-    unexplained: tuple[Need, ...] = ()
-    """Those that do not."""
     edit: EditKind = EditKind.NONE
     """Of misaligned calls."""
     gap: Gap | None = None

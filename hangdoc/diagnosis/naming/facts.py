@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -56,7 +56,7 @@ class Facts:
     @cached_property
     def form(self) -> Form:
         """What has happened to the culprits, or what they did."""
-        return formed(self.case, self.culprits)
+        return formed(self.case, self.culprits, self.needs)
 
     @cached_property
     def others(self) -> Ranks:
@@ -209,12 +209,6 @@ class Facts:
         return deciding(self.reasons, self.ways)
 
     @property
-    def shows_parting(self) -> bool:
-        """What parted the sides can be seen, or the form says it by itself. Without sources, as in dumps, calls that do
-        not fit may have come apart by a loop, a test or an exception."""
-        return self.form.kind != FormKind.MISALIGNED or bool(self.program.files)
-
-    @property
     def ran_out(self) -> bool:
         """A handler of the end of items may have parted the sides."""
         return any(map(is_end_of_items, caught(self.reasons)))
@@ -266,13 +260,6 @@ class Facts:
             return False
         registering = {name.rsplit(".", 1)[-1] for name in names("registers_handler")}
         return any(registering & {*places.calls_at(file, line)} for file, line in naming)
-
-    @property
-    def is_end(self) -> bool:
-        """The culprits' program had ended where the others made their call."""
-        return self.gap is not None and any(
-            token is not None and token.op == END for token in (self.gap.mine, self.gap.token)
-        )
 
     def made(self, token: Token | None, ranks: Ranks) -> bool | None:
         """Whether any of the ranks has made a call from that line before; None where the past is not known."""

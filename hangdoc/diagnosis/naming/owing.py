@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.phrases import at
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import same_line
 from hangdoc.diagnosis.hypotheses.suspects import Ranks as RankSet
 from hangdoc.diagnosis.needs.need import AMONG_RANKS, Need, NeedKind
 from hangdoc.diagnosis.needs.needs import Needs
@@ -58,7 +59,7 @@ def owed_by(case: Case, needs: Needs, culprits: RankSet, need: Need) -> Owed | N
     waiter = need.waiter.rank
     seen, where = needs.seen(waiter), case.activities[waiter].where
     there = {rank: activity.where for rank, activity in sorted(case.activities.items()) if rank not in culprits}
-    waiting = tuple(rank for rank, its in there.items() if rank == waiter or _same(its, where))
+    waiting = tuple(rank for rank, its in there.items() if rank == waiter or (its and where and same_line(its, where)))
     if need.kind in AMONG_RANKS:
         is_theirs = need.kind in _MESSAGES and case.activities[waiter].peer in culprits
         return Owed(need.kind, "", (waiter,), where, culprits=culprits) if is_theirs else None
@@ -86,10 +87,6 @@ def owed_by(case: Case, needs: Needs, culprits: RankSet, need: Need) -> Owed | N
 _MESSAGES = (NeedKind.RECEIVE, NeedKind.SEND)
 _SEEN_BY_CALL = (NeedKind.KEY, NeedKind.ANSWER, NeedKind.LOCK)
 """What the call itself shows, whatever stands at the line."""
-
-
-def _same(one: Frame | None, other: Frame | None) -> bool:
-    return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
 
 
 def _came(case: Case, ranks: RankSet, sites: tuple[Site, ...]) -> bool | None:

@@ -8,12 +8,11 @@ from cases import case, persons_word
 from hangdoc import api
 from hangdoc.diagnosis.blame import deciders
 
-KNOWN = {"waiting_threads"}
+KNOWN = {"waiting_threads", "key_left_out"}
 
 
 @pytest.fixture(autouse=True)
 def _unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciders, "_LEFT_OUT", ())
     general = tuple(decide for decide in deciders.DECIDERS if decide.__name__ not in KNOWN)
     assert len(general) == len(deciders.DECIDERS) - len(KNOWN)
     monkeypatch.setattr(deciders, "DECIDERS", general)

@@ -9,7 +9,6 @@ from cases import case as case_path
 from cases import row
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.hypotheses.formed import formed
 from hangdoc.diagnosis.hypotheses.forms import EditKind, FormKind
 from hangdoc.diagnosis.naming.codes import BY_WAIT, TABLE, code_of
 from hangdoc.diagnosis.naming.facts import Facts
@@ -165,7 +164,7 @@ def test_a_loop_over_parts_of_the_program_is_none_that_a_rank_leaves_early() -> 
 
 def test_the_form_has_the_edit_and_both_calls() -> None:
     case = job(LOOP, in_call(LOOP, "barrier", "# after"), in_call(LOOP, "all_reduce", "# inside"))
-    form = formed(case, (CULPRIT,))
+    form = Facts(case, (CULPRIT,)).form
     assert form.edit in (EditKind.DELETE, EditKind.INSERT)
     assert form.gap is not None
     assert [token.op for token in (form.gap.mine, form.gap.theirs) if token] == ["barrier", "all_reduce"]
