@@ -175,7 +175,7 @@ def program_of(sources: Iterable[SourceText], programs: Mapping[str, Sequence[Sc
 
 
 @functools.cache
-def _programs() -> dict[str, list[Scenario]]:
+def programs_with_conditions() -> dict[str, list[Scenario]]:
     """Those whose header quotes a condition, by name."""
     found: dict[str, list[Scenario]] = {}
     for suite in run.SUITES:
@@ -188,7 +188,7 @@ def _programs() -> dict[str, list[Scenario]]:
 def of_case(name: str) -> Judged:
     """Diagnose a saved case and judge it."""
     sources = api.load(case(name)).sources
-    return judge(name, row(name), diagnosed(name).document, sources, program_of(sources, _programs()))
+    return judge(name, row(name), diagnosed(name).document, sources, program_of(sources, programs_with_conditions()))
 
 
 def groups(results: Sequence[Judged]) -> dict[str, list[Judged]]:

@@ -1,13 +1,10 @@
 """Which suspects are the likeliest: few weights, one for each kind of evidence.
 
-A conditional logit (McFadden 1974): of the suspects of one job, each gets a share that grows with e to the sum of the
-weights of what speaks for it. The weights are measured on the saved cases by ``tests/accuracy/who.py``, which also says
-how well they do on programs that they were not measured on. Nobody asks anything in an order: evidence adds up.
+They are measured on the saved cases by ``tests/accuracy/who.py``; ``weighing`` adds them up.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +19,7 @@ from hangdoc.diagnosis.hypotheses.rounds import by_rounds
 from hangdoc.diagnosis.hypotheses.stories import by_story
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
+from hangdoc.diagnosis.weighing import shares
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.tables import table
 
@@ -67,15 +65,6 @@ def standing(suspects: Mapping[Ranks, Evidence]) -> Mapping[Ranks, Evidence]:
     """Those of whom there is a proof; all where there is none."""
     proved = {ranks: kinds for ranks, kinds in suspects.items() if not kinds.isdisjoint(PROOFS)}
     return proved or suspects
-
-
-def shares(suspects: Mapping[Ranks, Evidence], weights: Mapping[str, float]) -> dict[Ranks, float]:
-    """What each gets, all together 1."""
-    sums = {ranks: math.fsum(weights.get(kind, 0.0) for kind in kinds) for ranks, kinds in suspects.items()}
-    highest = max(sums.values(), default=0.0)
-    powers = {ranks: math.exp(each - highest) for ranks, each in sums.items()}
-    whole = math.fsum(powers.values())
-    return {ranks: power / whole for ranks, power in powers.items()}
 
 
 def suspected(case: Case, told: Blame[Explanation] | None = None) -> Mapping[Ranks, Evidence]:

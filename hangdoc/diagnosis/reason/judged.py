@@ -9,7 +9,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached
 from hangdoc.diagnosis.reason.known import Known, Strength
-from hangdoc.diagnosis.reason.relays import LOOPS
+from hangdoc.diagnosis.reason.provisions import is_library_file
+from hangdoc.diagnosis.reason.relays import LOOPS, handed_on
 from hangdoc.diagnosis.reason.starts import CULPRITS, GUESSED, OTHERS, Kind, Sides, Start
 
 Item = Predicate | Definition
@@ -66,8 +67,19 @@ class Reason:
     source: str = ""
     direct: bool = False
     start: Kind = Kind.NOW
-    again: bool = False
-    """The culprits have come to the line of the start before, which they did not come to now."""
+    share: float = 0.0
+    """Of all that was found, nothing included: the chance that it is the one, 0 to 1."""
+
+    @property
+    def of_library(self) -> bool:
+        """True if it stands in a library."""
+        return is_library_file(self.item.file)
+
+
+def decides(reason: Reason) -> bool:
+    """True if it decides whether the start is come to, by itself or by a flag; else it bears on a value there."""
+    first = next(iter(reason.path), reason.item)
+    return isinstance(first, Predicate) and (first is reason.item or handed_on(first, reason))
 
 
 def line_of_item(case: Case, item: Predicate | Definition) -> str:
@@ -86,8 +98,7 @@ def judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> R
     outcomes = _by_stacks(arrivals)
     direct = any(each.is_direct for each in arrivals)
     strength, source = _strength(known, sides, item, nearest, outcomes, arrivals)
-    again = not nearest.start.came and all(known.table.ran(rank, *nearest.start.lines[0]) for rank in sides.culprits)
-    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind, again)
+    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind)
 
 
 def _strength(

@@ -19,6 +19,7 @@ from itertools import islice
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.program.items import Reached
 from hangdoc.diagnosis.program.program import Program
+from hangdoc.diagnosis.reason.evidence import Evidence
 from hangdoc.diagnosis.reason.judged import Arrival, Item, Reason, judged
 from hangdoc.diagnosis.reason.known import Known, Strength
 from hangdoc.diagnosis.reason.ranking import ranked
@@ -29,6 +30,9 @@ MOST_ITEMS = 400
 """Items of one slice that are looked at: the nearest."""
 MOST_OF_PLACE = 40
 """The same of a place that may be one of many."""
+
+MOST_WEIGHED = 60
+"""Reasons that are weighed, the nearest: of each it is asked where its values come from, which takes a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,26 @@ class Found:
 
 def reasons(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> Found:
     """What parted the sides. ``parted``: the calls at which their histories diverge, where they do."""
-    program = case.program
+    arrivals = _arrivals(case.program, starts_of(case, case.program, sides, parted))
+    alone = bool(sides.culprits) and not sides.others
+    found = () if alone else tuple(ranked(_weighed(case, sides, arrivals, parted=bool(parted))))
+    return Found(_nearest_first(arrivals), found)
+
+
+def alternatives(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> Mapping[Reason, frozenset[str]]:
+    """The reasons that are weighed, with what speaks for each."""
+    arrivals = _arrivals(case.program, starts_of(case, case.program, sides, parted))
+    return _weighed(case, sides, arrivals, parted=bool(parted))
+
+
+def _weighed(
+    case: Case, sides: Sides, arrivals: Mapping[Item, list[Arrival]], *, parted: bool
+) -> Mapping[Reason, frozenset[str]]:
     known = Known(case, sides)
-    arrivals = _arrivals(program, starts_of(case, program, sides, parted))
     every = {item: judged(known, sides, item, each) for item, each in arrivals.items()}
     listed = [each for each in _with_sources(every) if each.strength > Strength.ALIKE]
-    return Found(_nearest_first(arrivals), tuple(ranked(known, program, sides, listed)))
+    nearest = sorted(listed, key=lambda each: (each.of_library, each.distance))[:MOST_WEIGHED]
+    return Evidence(known, case.program, sides, parted=parted).of(nearest)
 
 
 def slice_of(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> tuple[Item, ...]:
