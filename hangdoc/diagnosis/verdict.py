@@ -276,7 +276,10 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     sides, raised = _with_raised(case, found, sides, named.why)
     branch = sides.branch if sides is not None else None
     unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))
-    nearest = _nearest(case, found) if unsaid and confidence != Confidence.CERTAIN else ""
+    nearest: Message = ""
+    if unsaid and confidence != Confidence.CERTAIN:
+        branch, nearest = _likeliest(case, found)
+        sides = Divergence(sides.sides if sides is not None else (), branch) if branch is not None else sides
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -337,11 +340,11 @@ def _with_raised(
     return replace(sides, branch=branch), words
 
 
-def _nearest(case: Case, found: Blame[Explanation]) -> Message:
+def _likeliest(case: Case, found: Blame[Explanation]) -> tuple[Branch | None, Message]:
     # Whoever has a condition does not wait for the import.
-    from hangdoc.diagnosis.causes.nearest import may_have_led_there
+    from hangdoc.diagnosis.causes.nearest import likeliest
 
-    return may_have_led_there(case, found)
+    return likeliest(case, found)
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -122,6 +123,11 @@ def main() -> int:
         reached = sum(bool(each.example.right) for each in some if each.is_expected)
         print(f"{what}: weighed {reached}; in-sample {shares_of(some, inside)}")
         print(f"    with other programs' weights {shares_of(some, outside)}")
+    for least, most in pairwise((0.0, 0.3, 0.5, 0.7, 0.9, 1.01)):
+        some = [each for each in cases if each.is_reviewed and least <= outside[each.example.name][1] < most]
+        right = sum(outside[each.example.name][0] in each.example.right for each in some)
+        part = sum(outside[each.example.name][0] in each.parts - each.example.right for each in some)
+        print(f"    share from {least:.1f} on: {right} right and {part} parts of {len(some)}")
     none = [each for each in cases if not each.is_expected]
     silent = sum(outside[each.example.name][0] in each.example.right for each in none)
     print(f"nothing to say in {len(none)}: {silent} right; {len(kinds)} kinds of evidence")

@@ -14,24 +14,29 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.judged import Reason, line_of_item
-from hangdoc.diagnosis.reason.known import Strength, is_rank_name
-from hangdoc.diagnosis.reason.provisions import is_library_file
+from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import Found, reasons
-from hangdoc.diagnosis.reason.relays import LOOPS
 from hangdoc.diagnosis.reason.starts import Kind, Sides, parted_at
-from hangdoc.diagnosis.source.evaluate import names_in
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
+_WORTH_A_LOOK = 0.5
+"""The share from which on a reason is shown: of these, four of five are right or belong to the chain (``why.py``)."""
+_KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "try", "with": "try", "match": "match"}
+"""Kind of a predicate → that of a branch; 'if' of any other."""
 
-def may_have_led_there(case: Case, blame: Blame[Explanation]) -> Message:
-    """'the nearest test that may have led rank 2 there is `if number == limit:` (writer.py:16)'; '' without one."""
+
+def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    """The likeliest of the reasons, and in words; (None, '') where none is likely enough to look at."""
     found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
-    if not found or not _is_news(case, blame, found[0]):
-        return ""
+    if not found or found[0].share < _WORTH_A_LOOK:
+        return None, ""
     item = found[0].item
-    test = Condition(line_of_item(case, item), item.file, item.line)
-    return ["the nearest test that may have led ", Ranks(blame.culprits), " there is ", test]
+    at = Condition(line_of_item(case, item), item.file, item.line)
+    if isinstance(item, Predicate):
+        kind = _KINDS.get(item.kind, "if")
+        return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
+    return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
 
 
 def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:
@@ -77,19 +82,6 @@ def raised_under(case: Case, blame: Blame[Explanation], handler: Branch, said: M
 def _was_raised_under(reason: Reason) -> bool:
     proved = reason.start == Kind.RAISED and reason.strength == Strength.PROVED
     return proved and isinstance(reason.item, Predicate)
-
-
-def _is_news(case: Case, blame: Blame[Explanation], reason: Reason) -> bool:
-    """True of a test of the program's own that leads one way or another. One of the rank alone is there by design, and
-    most loops go alike; one in which the culprits wait has not come out yet."""
-    item = reason.item
-    if not isinstance(item, Predicate) or item.kind in (*LOOPS, "ifexp") or is_library_file(item.file):
-        return False
-    now = (frame for rank in blame.culprits for frame in case.activities[rank].stack)
-    if any(frame.file == item.file and item.line <= frame.line <= item.end_line for frame in now):
-        return False
-    asked = names_in(item.subject)
-    return not asked or not all(map(is_rank_name, asked))
 
 
 def reasons_of(case: Case, blame: Blame[Explanation], culprits: tuple[int, ...] = ()) -> Found:

@@ -6,22 +6,27 @@ the counters prove, and reads a value that differs → 'proved counters', 'neare
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.even import Even
-from hangdoc.diagnosis.reason.judged import Reason, decides
+from hangdoc.diagnosis.reason.judged import Item, Reason, decides
 from hangdoc.diagnosis.reason.known import Known, Strength, is_rank_name
-from hangdoc.diagnosis.reason.relays import LOOPS
+from hangdoc.diagnosis.reason.relays import LOOPS, handed_on, sources_of
 from hangdoc.diagnosis.reason.starts import Sides
 from hangdoc.diagnosis.source.evaluate import flag_in, names_in
 
 NOTHING = frozenset(("nothing",))
 """Evidence for that none of them is one."""
+BEHIND = "behind, seen"
+"""It has decided the outcome of another test, and is seen to differ."""
 _DISTANCES = (1, 2, 3, 4, 6, 9)
 _PLACES = (1, 2, 3, 5, 9)
+_WAYS = ("recorder", "counters", "stacks")
+"""Sources that show which way was taken, and not only what is there now."""
 _STRENGTHS = {Strength.PROVED: "proved", Strength.MAY: "may", Strength.UNKNOWN: "unknown"}
 
 
@@ -37,7 +42,29 @@ class Evidence:
         every = sorted(listed, key=lambda each: each.distance)
         tests = [e for e in every if not e.of_library and isinstance(e.item, Predicate) and e.item.kind not in LOOPS]
         places = {test.item: place for place, test in enumerate(tests, 1)}
-        return {each: frozenset(self._kinds(each, places.get(each.item))) for each in every}
+        chained = self._chained(every)
+        return {each: frozenset((*self._kinds(each, places.get(each.item)), *chained[each.item])) for each in every}
+
+    def _chained(self, every: Sequence[Reason]) -> Mapping[Item, set[str]]:
+        """Of tests whose outcome another test has decided, and of those others: whether that is seen to differ.
+
+        Example: `if wants_save(used):`, and in that function `if used > limit:` with another `used` on each side → the
+        second is 'behind, seen', the first 'handed on, seen'.
+        """
+        listed = {each.item: each for each in every}
+        found: defaultdict[Item, set[str]] = defaultdict(set)
+        for each in every:
+            item = each.item
+            ends = [at for at in each.path if at in listed and isinstance(at, Predicate) and handed_on(at, each)]
+            if not ends or not isinstance(item, Predicate):
+                continue
+            proved = each.strength == Strength.PROVED and each.source in _WAYS
+            sets = any(item in sources_of(at, listed) for at in ends)
+            seen = proved or sets or (item.kind not in LOOPS and self._reads_what_differs(item))
+            found[item].add(BEHIND if seen else "behind")
+            for at in ends:
+                found[at].add("handed on, seen" if seen else "handed on")
+        return found
 
     def _kinds(self, reason: Reason, place: int | None) -> Iterable[str]:
         item = reason.item
@@ -92,6 +119,11 @@ class Evidence:
         if pattern("same_everywhere").search(item.text):
             yield "same by its words"
         yield from self._truths(item)
+
+    def _reads_what_differs(self, item: Predicate) -> bool:
+        """True if a value that goes into it differs; not the count of a loop, in which one may be further on."""
+        read = [each for each in self._even.read_by(item) if each.kind != "loop" and not is_rank_name(each.name)]
+        return any(self._known.values_differ(each) and not self._even.is_even(each) for each in read)
 
     def _truths(self, item: Predicate) -> Iterable[str]:
         """How it comes out with what is seen of its names now, on all ranks."""
