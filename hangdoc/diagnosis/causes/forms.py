@@ -17,6 +17,7 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.call_counts import call_counts, calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.loop_items import items_differ, items_unordered
 from hangdoc.diagnosis.causes.phrases import (
     MOST_CHOICES,
     call_at,
@@ -31,7 +32,6 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exc
 from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
 from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, thrown_under
-from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
@@ -41,10 +41,10 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, same_place, user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, same_place, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import only_looks_up
-from hangdoc.diagnosis.source.loops import is_retry_loop, item_loop, shared_item_loop, ways_out
+from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.diagnosis.source.stopped_by import stops_of
 from hangdoc.diagnosis.state.endings import own_words
@@ -82,8 +82,8 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return replace(extra_or_missing_call(case, blame, gap), code="HD702", fix=_SHUT_DOWN_TOGETHER)
     if _in_two_arms(case, gap, point):
         return _in_place_of_another(case, blame, gap)
-    unordered = _items_unordered(case, gap) if point is None else None
-    items = unordered or _items_differ(case, gap, point)
+    unordered = items_unordered(case, gap) if point is None else None
+    items = unordered or items_differ(case, gap, point)
     if items is not None:
         return _in_another_order(case, blame, gap, items, unordered is not None)
     if is_implicit(gap.token.stack):
@@ -303,51 +303,6 @@ def _in_another_order(case: Case, blame: Blame[Diverged], gap: Gap, items: Condi
         reorders=is_set,
         replaces=not is_set,
     )
-
-
-def _items_unordered(case: Case, gap: Gap) -> Condition | None:
-    """The loop that both sides are in, if its items choose what is called, and have no order."""
-    if gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
-        return None
-    mine, theirs = (item_of_unordered(case.sources, token.stack) for token in (gap.mine, gap.theirs))
-    return mine.loop if mine is not None and theirs is not None and mine.loop == theirs.loop else None
-
-
-def _items_differ(case: Case, gap: Gap, point: BranchPoint | None) -> Condition | None:
-    """The loop in which both sides are, if its items decide which call is made.
-
-    Either the items are called themselves and no condition explains the divergence (``for step in steps: step()``), or
-    they are tested and both sides have made both calls (``for name in names: if name == 'a': …``).
-    """
-    if gap.mine is None or gap.theirs is None:
-        return None
-    where = fork(gap.mine.stack, gap.theirs.stack)
-    if where.frames is None or not where.common:
-        return None
-    (a, _), caller = where.frames, where.mine[where.common - 1]
-    tree = case.sources.function(caller.file, caller.line)
-    found = None
-    if tree is not None and point is None:
-        found = item_loop(tree, caller.line, plain(a.function))
-    if found is None and _both_made_both(case, gap.mine, gap.theirs):
-        return _chosen_by_items(case, gap.mine, gap.theirs)
-    return Condition(found[1], caller.file, found[0]) if found is not None else None
-
-
-def _chosen_by_items(case: Case, mine: Token, theirs: Token) -> Condition | None:
-    """The loop that both calls are in, in one function, whose items choose between them."""
-    where = fork(mine.stack, theirs.stack)
-    if where.frames is None or not same_function(*where.frames):
-        return None
-    a, b = where.frames
-    tree = case.sources.function(a.file, a.line)
-    found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
-    return Condition(found[1], a.file, found[0]) if found is not None else None
-
-
-def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:
-    programs = (case.programs.get(mine.rank), case.programs.get(theirs.rank))
-    return all(p is not None and {mine.site, theirs.site} <= {t.site for t in p.tokens} for p in programs)
 
 
 def _shuts_down(case: Case, token: Token | None) -> bool:
