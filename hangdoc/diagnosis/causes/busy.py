@@ -29,7 +29,7 @@ from hangdoc.diagnosis.causes.outside import (
     OutsideWords,
 )
 from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
-from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself
+from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself, tries_to_lock
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
@@ -106,7 +106,7 @@ def _what_changes(case: Case, activity: Activity) -> Message:
 def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD508: time.sleep, or polling for a condition that never comes."""
     asleep = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.SLEEPING)
-    if not asleep:
+    if not asleep or tries_to_lock(case.program, case.activities[asleep[0]]):
         return None
     first = case.activities[asleep[0]]
     process = case.ranks[asleep[0]].process
@@ -185,7 +185,7 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     rank = blame.culprits[0]
     activity = case.activities[rank]
     known = _row(case, rank)
-    if known is None:
+    if known is None or activity.reason == WaitReason.SHARED_LOCK:
         return None
     steps = [] if known is LOST_TASK else follow(case, rank)
     known = _seen_closer(case, rank, known, steps)

@@ -14,7 +14,6 @@ from hangdoc.diagnosis.causes.deciding import (
 )
 from hangdoc.diagnosis.causes.doubts import doubt_about_call, is_read
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
-from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
@@ -25,14 +24,11 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.schedule_given import ScheduleGiven, schedule_given
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
-from hangdoc.diagnosis.condition.elsewhere.dispatched import other_items
-from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
@@ -43,13 +39,8 @@ from hangdoc.diagnosis.frames.landmarks import Role, has_role, is_implicit
 from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Stack
-
-_NOT_SEEN = "the condition that decided it could not be seen"
-_SAME_ITEMS = "let that loop go over the same items in the same order on every rank"
-NOT_SEEN_FILLED = "what it was filled with was not seen"
-"""The doubt of a finding that says ``filled_unevenly``."""
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
@@ -94,57 +85,20 @@ def _fix_arguments(found: Disagreement, stack: Stack) -> str:
     return "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
 
 
-@cause("HD101", explains=Diverged, order=230)
-def collective_on_some_ranks(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD101: a branch issues a collective that the others never issue."""
-    gap = blame.found.gap
-    if gap is None or gap.token.op == END or not _sites_differ(gap):
-        return None
-    return extra_or_missing_call(case, blame, gap)
-
-
-def _sites_differ(gap: Gap) -> bool:
-    return gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
-
-
 def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
     what = _alone(case, blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
-    filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
-    chosen = _chosen_elsewhere(case, blame, gap) if not filled else None
-    given = ScheduleGiven() if blame.found.branch_points or filled or chosen else schedule_given(case, blame)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang", several=len(case.histories) > 1)
     return Finding(
         "HD101",
         sentence(_either(case, blame, gap))
         if blame.alternatives
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
-        what_decided(case, blame) or no_condition(case, blame, gap, filled or (chosen[0] if chosen else given.why)),
-        chosen[2] if chosen else _fix(case, blame, gap),
-        doubt_about_call(case, blame, gap) or (NOT_SEEN_FILLED if filled else given.doubt or _unseen(case, blame, gap)),
-        chosen[1] if chosen else given.decided_at,
+        what_decided(case, blame) or no_condition(case, blame, gap),
+        _fix(case, blame, gap),
+        doubt_about_call(case, blame, gap) or _unseen(case, blame, gap),
     )
-
-
-def _chosen_elsewhere(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Message, Condition, str] | None:
-    """What chose the function that one side alone ran, or the items of a loop that called them, where to look, and what
-    to do; None where a condition between the two calls was found."""
-    if blame.found.branch_points or gap.mine is None or gap.theirs is None:
-        return None
-    if _called_otherwise(case, blame, gap):
-        return None
-    sides = gap.mine.stack, gap.theirs.stack
-    ranks = Ranks(blame.culprits), Ranks(others_of(case, blame))
-    looked_up = looked_up_on_one_side(case.sources, sides, (blame.culprits, others_of(case, blame)))
-    if looked_up is not None or blame.found.past:
-        return looked_up
-    others = other_items(case.sources, sides)
-    if others is None:
-        return None
-    loop, chosen = others
-    goes: Message = [loop, " may go over other items, or in another order, on ", ranks[0], " than on ", ranks[1]]
-    return [goes, ": they are chosen by ", Joined(chosen, " and ")], chosen[0], _SAME_ITEMS
 
 
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
@@ -156,28 +110,6 @@ def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     if not read or decided or blame.confidence != Confidence.CERTAIN:
         return ""
     return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
-
-
-def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
-    from the line on the two sides, or may have; '' for any other call."""
-    tokens = [gap.token] if call_counts(case, blame) or _came_apart_within(gap) else []
-    if blame.found.alignment.history.inferred:
-        tokens = [token for token in (gap.mine, gap.theirs) if token is not None]
-    for token in tokens:
-        found = filled_under(case.sources, token.frame) if is_implicit(token.stack) else []
-        if found:
-            return ["what ", line_of(token.frame), " works on is filled under ", Joined(found, " and ")]
-    return ""
-
-
-def _came_apart_within(gap: Gap) -> bool:
-    """True if the sides' calls came apart some calls ago, below the same line of the user's: as many calls since then
-    were of other parts of what it works on. Example: [barrier of part 8] against [barrier of part 9], at train.py:9."""
-    if not gap.past or gap.mine is None or gap.theirs is None:
-        return False
-    mine, theirs = lines_of(gap.mine.site), lines_of(gap.theirs.site)
-    return bool(mine) and mine == theirs
 
 
 def _alone(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
@@ -250,14 +182,14 @@ def _now(case: Case, ranks: tuple[int, ...]) -> Message:
     return ["at ", place(activity.where), f" ({activity.text})"] if activity and activity.where else "elsewhere"
 
 
-def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message = "") -> Message:
-    """Both calls, where no condition was found between them. ``filled``: what decides how much the line works on."""
+def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """Both calls, where no condition was found between them."""
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
         *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        filled or _called_otherwise(case, blame, gap) or ("" if told_by_output(case, blame) else _NOT_SEEN),
+        _called_otherwise(case, blame, gap),
     )
 
 

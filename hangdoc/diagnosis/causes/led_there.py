@@ -19,40 +19,25 @@ library was given by all ranks at one line: ``given_otherwise``.
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
-from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.causes.given_otherwise import given_otherwise
-from hangdoc.diagnosis.causes.idle_helper import passed_by_helper
-from hangdoc.diagnosis.causes.left_early import left_early
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
-from hangdoc.diagnosis.causes.lost_notification import notified_before
-from hangdoc.diagnosis.causes.out_of_step import set_anew_under
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
-from hangdoc.diagnosis.causes.uneven_counter import counted_unevenly
-from hangdoc.diagnosis.causes.wait_chain import is_pool_idle
 from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
-from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
+from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, split_at_loop
 from hangdoc.diagnosis.source.locks import held, only_way_out, ways_to_let_go
-from hangdoc.diagnosis.source.syntax import dotted, holds, walk
-from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 from hangdoc.model.process import Frame
 
-_LOOPS = ("for ", "while ", "async for ")
 _MOST_FRAMES = 3
 """Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
 _MOST_CONDITIONS = 2
@@ -63,7 +48,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     """What decided about a wait that is no collective's, or what a collective is given; '' where nothing is known."""
     found, culprits = blame.found, blame.culprits
     if isinstance(found, ThreadWait) and culprits == found.waiting:
-        return left_by_culprits(case, blame) or _asked_by(case, culprits[0])
+        return left_by_culprits(case, blame)
     if isinstance(found, ThreadWait):
         return (
             ended_helper(case, culprits)
@@ -79,44 +64,16 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or passed_on_its_way(case, blame)
         )
     if not isinstance(found, OutsideWait):
-        return chosen_without_order(case, case.activities[culprits[0]].stack)[0] or given_otherwise(case, blame)
+        return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
         return ended
-    told = notified_before(case, culprits[0]) or passed_by_helper(case, blame)
-    told = told or what_would_end_it(case, culprits[0]) or counted_unevenly(case, culprits[0])
-    early = left_early(case.sources, user_stack(case.activities[culprits[0]].stack))
-    if early and all(each.source.startswith(_LOOPS) for each in conditions_in(told)):
-        return joined([Joined(early, " or "), " led out of the loop over it before its end"], told)
+    told = what_would_end_it(case, culprits[0])
     if any(conditions_in(told)):
         return told
-    found_there = (
-        _signal_sent_by(case, culprits[0])
-        or _key_set_by(case, culprits[0])
-        or passed_on_its_way(case, blame)
-        or left_by_culprits(case, blame)
-        or _made_under(case, blame)
-        or _ends_itself(case, culprits[0])
-    )
+    found_there = _key_set_by(case, culprits[0]) or passed_on_its_way(case, blame) or left_by_culprits(case, blame)
     if any(conditions_in(found_there)):
         return joined(told, found_there)
     return joined(ended_helper(case, culprits, undecided=True), told, found_there)
-
-
-def _asked_by(case: Case, rank: int) -> Message:
-    """What decides what the rank asks for, where it waits for the answer; '' where nothing is seen to.
-
-    Example: `urlopen(f"{url}?after={self.seen}")`, and `if self.bookmark.exists(): ⏎ self.seen = …` → the `if`.
-    """
-    where = next(iter(user_stack(case.activities[rank].stack)), None)
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    if where is None or tree is None:
-        return ""
-    calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)]
-    given = {dotted(n) for call in calls for each in call.args for n in walk(each) if isinstance(n, ast.Attribute)}
-    for name in sorted(each for each in given if each.startswith("self.")):
-        if under := set_anew_under(case, where, name):
-            return [f"rank {rank} asks for `{name}` there, which is set under ", Joined(under, " and ")]
-    return ""
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:
@@ -133,60 +90,6 @@ def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) 
         if (condition.file, condition.line) in lines:
             return True
     return False
-
-
-def _made_under(case: Case, blame: Blame[Explanation]) -> Message:
-    """Under which condition the object is made whose method the culprit alone is in, the innermost such object.
-
-    Example: rank 1 waits in StreamSink.emit(), and `sink = StreamSink() if kind == "stream" else FileSink()` → the
-    test in that line.
-    """
-    others = [rank for rank in others_of(case, blame) if case.activities[rank].kind not in GONE]
-    stacks = [case.activities[rank].stack for rank in (*blame.culprits[:1], *others[:1])]
-    if len(stacks) < 2:
-        return ""
-    where = fork(*stacks, frames_of=user_stack)
-    made = made_on_the_way(case.sources, where.mine, where.theirs, where.common)
-    for name in reversed(list(dict.fromkeys(each.name for each in made))):
-        around = {(each.frame.file, each.guards[-1]) for each in made if each.name == name}
-        if len(around) == 1 and not any(is_alike(guard) for _, guard in around):
-            ((file, guard),) = around
-            return [f"whether an object of {name} is made, in which it waits, depends on ", cited(guard, file)]
-    return ""
-
-
-def _ends_itself(case: Case, rank: int) -> Message:
-    """Where the program's own code ends a process, and under which condition, where a worker of a pool is lost.
-
-    Example: `if scene.cells > BUDGET: ⏎ os._exit(137)`, and the rank waits for a pool whose workers all wait for work.
-    """
-    process = case.ranks[rank].process
-    if process is None or case.activities[rank].reason != WaitReason.POOL or not is_pool_idle(process):
-        return ""
-    called = {name.rpartition(".")[2] for name in names("exits_process")}
-    calls = [each for each in case.sources.user_calls(*called) if dotted(each.call.func) in names("exits_process")]
-    ends = [each.at for each in calls]
-    found = [(at, deciding) for at in ends if (deciding := conditions_of_call(case.sources, at, ()))]
-    if len(found) != 1:
-        return ""
-    ((at, deciding),) = found
-    return ["a worker may have ended itself at ", line_of(at), ", which depends on ", Joined(deciding, " and ")]
-
-
-def _signal_sent_by(case: Case, rank: int) -> Message:
-    """What decides to whom the signal is sent that the rank waits for: the loop and the conditions around the only line
-    that sends one.
-
-    Example: `for pid in self.listed(): ⏎ os.kill(pid, signal.SIGUSR1)` → the loop.
-    """
-    calls = case.sources.user_calls(*names("sends_signal"))
-    ends = {each.at for each in calls}
-    if case.activities[rank].reason != WaitReason.SIGNAL or len(ends) != 1:
-        return ""
-    (at,) = ends
-    stack = case.activities[rank].stack
-    deciding = [*loops_of_call(case.sources, at, stack), *conditions_of_call(case.sources, at, stack)]
-    return ["whom a signal is sent at ", line_of(at), " depends on ", Joined(deciding, " and ")] if deciding else ""
 
 
 def _key_set_by(case: Case, rank: int) -> Message:

@@ -5,58 +5,17 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
-from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import leaves_for_good
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Condition, Ranks, joined, sentence
+from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
-
-
-@cause("HD101", explains=OutsideWait, order=385)
-def left_early(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """HD101: an early return led past the call of the others. What keeps the process alive afterwards is no cause: once
-    it exits, the others fail.
-
-    Example: `if not chosen: ⏎ return` in main(), whose next call is the all_reduce of the others, and the thread
-    `heartbeat`, which is no daemon.
-    """
-    others = tuple(rank for rank in others_of(case, blame) if case.activities[rank].kind in COMMUNICATING)
-    if not others or not blame.culprits or not all(_exits(case, rank) for rank in blame.culprits):
-        return None
-    early = early_end(case, blame)
-    if early is None:
-        return None
-    culprits = blame.culprits
-    skipped = case.activities[others[0]].op or "call"
-    after = f"{case.activities[culprits[0]].text}; once the process exits, the others fail instead of waiting"
-    return Finding(
-        "HD101",
-        sentence(
-            [Ranks(culprits), " left the program early, without the ", skipped, " that follows"],
-            where_they_wait(case, others),
-        ),
-        joined(
-            [early, " ends it before the line where the others wait"],
-            ["the process of ", Ranks(culprits[:1]), f" is still there, {after}"],
-        ),
-        "let every rank run to the same end: no early return or exit before the last collective",
-        decided_at=early,
-    )
-
-
-def _exits(case: Case, rank: int) -> bool:
-    """True if the rank's program is over, by no exception, and its process is not."""
-    journal = case.ranks[rank].journal
-    failed = journal is not None and bool(journal.failure)
-    return case.activities[rank].kind is ActivityKind.SHUTTING_DOWN and not failed
 
 
 def early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:

@@ -25,7 +25,6 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import skipped_by
-from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
@@ -33,27 +32,6 @@ from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
-
-
-@cause("HD104", explains=UnequalSizes, order=245)
-def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
-    """HD104: the message is there, and is longer or shorter than its receiver expects."""
-    found = blame.found
-    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
-    sent, wanted = (", ".join(str(list(size)) for size in sizes) for sizes in (found.sent, found.wanted))
-    return Finding(
-        "HD104",
-        sentence(
-            [
-                [f"rank {found.sender} sends {sent} to rank {found.receiver}", at(found.sent_at)],
-                [f", and rank {found.receiver} expects {wanted} from it", at(found.wanted_at)],
-            ],
-            where_they_wait(case, others),
-        ),
-        "a message completes only if both sides name the same number of elements",
-        "pass tensors of the same shape and dtype on both sides",
-    )
-
 
 _PAIRS = (
     "let both ranks of a pair decide by the same values whether they exchange messages: gather what they decide by, or "

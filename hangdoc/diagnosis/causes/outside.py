@@ -173,8 +173,8 @@ QUEUE = OutsideWords(
 TASK = OutsideWords(
     "HD509",
     "{text}",
-    "Ray starts a task only where the resources that it asks for are free, and waits for them without a time limit",
-    "compare what tasks and actors ask for with what is free (`ray status`, `ray list tasks`)",
+    "an actor runs one method at a time, and Ray starts a task only where the resources that it asks for are free",
+    "see what that actor does now (`ray stack`), and compare what tasks ask for with what is free (`ray status`)",
 )
 
 ANSWERED = OutsideWords(

@@ -37,12 +37,6 @@ def at(frame: Frame | None) -> Message:
     return [" at ", place(frame)] if frame is not None else ""
 
 
-def one_place(case: Case, ranks: tuple[int, ...]) -> Frame | None:
-    """The user's line that all of these ranks are at, or ended at; None where it differs, or was not seen."""
-    places = {where and (where.file, where.line): where for where in (case.activities[rank].where for rank in ranks)}
-    return next(iter(places.values())) if len(places) == 1 else None
-
-
 def cited(guard: Guard, file: str) -> Condition:
     """'`if loss < best:` (train.py:41)'."""
     return Condition(guard.condition, file, guard.line)

@@ -10,12 +10,14 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.key_names import sets_key_named_at
 from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, walk
+from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -82,3 +84,17 @@ def _is_on_some(case: Case, stack: Stack) -> bool:
     trees = [(frame, case.sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
     around = [guard for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)]
     return any(guard.kind in CONDITIONS and any(map(is_rank_name, guard.names)) for guard in around)
+
+
+_TAKES_LOCK = ("takes_file_lock", "creates_new")
+
+
+def tries_to_lock(program: Program, activity: Activity) -> bool:
+    """True if the function that sleeps tries to make something that must not be there yet, or to lock it."""
+    where = next(iter(user_stack(activity.stack)), None)
+    function = program.function(where.file, where.line) if where is not None else None
+    if where is None or function is None:
+        return False
+    words = {word for entry in _TAKES_LOCK for word in names(entry)}
+    places = (place for word in words for place in program.places.naming(word))
+    return any(file == where.file and function.line <= line <= function.end_line for file, line in places)

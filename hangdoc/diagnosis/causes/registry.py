@@ -49,11 +49,11 @@ def cause(
     return register
 
 
-def name_cause(case: Case, blame: Blame[Explanation]) -> Finding:
-    """The finding of the first rule that fits this explanation; the last ones fit every one."""
+def name_cause(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """The finding of the first rule that fits this explanation; None where none does."""
     for rule in sorted(RULES, key=lambda rule: rule.order):
         if isinstance(blame.found, rule.explains):
             finding = rule.find(case, blame)
             if finding is not None:
                 return finding
-    raise LookupError(f"no rule answers for {blame.found!r}")
+    return None

@@ -4,90 +4,19 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
-from hangdoc.diagnosis.blame.unset_key import own_setting
-from hangdoc.diagnosis.blame.went_past import ways_past_all
 from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_program import early_end
-from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
-from hangdoc.diagnosis.causes.polled import set_elsewhere
+from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait, SeparateMeetings
+from hangdoc.diagnosis.explanation import Blame, Explanation, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.key_names import renamed_before
-from hangdoc.diagnosis.source.lets_on import functions_that_let_on, what_sets_keys
-from hangdoc.diagnosis.source.queries import store_sets
-from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
-from hangdoc.model.process import Frame
-
-_MOST_WAYS = 3
-"""Conditions that a sentence names; more of them say nothing. Chosen by hand."""
-
-
-@cause("HD305", explains=OutsideWait, order=380)
-def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """HD305: a rank waits for a store key that nobody sets."""
-    waiting = tuple(r for r in blame.culprits if waits_for_a_key(case.activities[r]))
-    if not waiting:
-        return None
-    first = case.activities[waiting[0]]
-    free = free_ranks(case.activities)
-    nobody: Message = (
-        [Does(free, "waits", "wait"), " for no rank, and may yet set it"] if free else "no rank is on its way to set it"
-    )
-    return Finding(
-        "HD305",
-        sentence(
-            [
-                [
-                    Does(waiting, "waits", "wait"),
-                    " for a store key that ",
-                    "is not set" if free else "nobody sets",
-                    ": ",
-                ],
-                [first.text, " at ", place(first.where)],
-            ],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        Joined([nobody, _on_the_way_to_set(case, blame, first.where)]),
-        "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
-    )
-
-
-def _on_the_way_to_set(case: Case, blame: Blame[OutsideWait], waits_at: Frame | None) -> Message:
-    """The conditions around the call that sets a key, in the same function, without those around the wait itself, or
-    else in another one."""
-    tree = case.sources.function(waits_at.file, waits_at.line) if waits_at is not None else None
-    if tree is None or waits_at is None:
-        return ""
-    known = {g.place for g in guards(tree, waits_at.line)}
-    for line in store_sets(tree):
-        deciding = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
-        if deciding:
-            conditions = Joined([cited(g, waits_at.file) for g in deciding[-2:]], " and ")
-            return ["the call that sets one (", Place(waits_at.file, line), ") depends on ", conditions]
-    # Of alternatives it is told anyway what parted them.
-    at, under = (set_elsewhere(case.sources, waits_at) if not blame.alternatives else None) or (None, [])
-    if under:
-        return ["the call that sets one (", line_of(at), ") depends on ", Joined(under, " and ")]
-    set_at = own_setting(case.sources)
-    renamed = renamed_before(case.sources, set_at) if set_at is not None else []
-    by = Joined(list(dict.fromkeys(cited(g, set_at.file) for _, g in renamed)), " and ") if set_at is not None else ""
-    if renamed:
-        return ["the name of the key that each rank sets (", line_of(set_at), ") depends on ", by]
-    lines = what_sets_keys(case.sources)
-    ways = ways_past_all(case.sources, lines, functions_that_let_on(case.sources, lines))
-    if not 0 < len(ways) <= _MOST_WAYS:
-        return ""
-    return ["what may have led past the call that sets one (", line_of(lines[0]), ") is ", Joined(ways, " or ")]
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 
 
 @cause("HD306", explains=Explanation, order=80)

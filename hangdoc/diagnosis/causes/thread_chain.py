@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hangdoc.diagnosis.causes.phrases import line_of, place
-from hangdoc.diagnosis.state.threads import Chain, End, Hop, Node, thread_wait_of
+from hangdoc.diagnosis.state.threads import Chain, Hop, Node, thread_wait_of
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Message, Ranks
 
@@ -21,12 +21,6 @@ ENDS = {
 """What the thread at the end of a chain does → the cause; any other is HD505."""
 
 
-def clauses(chain: Chain) -> list[Message]:
-    """One clause for each thread after the first: what it waits for, and who has it."""
-    last = chain.hops[:-1] if chain.end is End.CALL else chain.hops
-    return [_clause(chain, hop) for hop in last[1:]]
-
-
 def own_clauses(chain: Chain) -> list[Message]:
     """The same for the threads of one rank, after a clause on its main thread: 'its thread `uploader` is …'."""
     found: list[Message] = []
@@ -35,10 +29,6 @@ def own_clauses(chain: Chain) -> list[Message]:
         if not hop.node.is_main:
             found.append([f"its thread `{hop.node.thread.name}`", holds, " ", _doing(chain, hop, own=True)])
     return found
-
-
-def _clause(chain: Chain, hop: Hop) -> Message:
-    return [thread_name(hop.node), " ", _doing(chain, hop)]
 
 
 def _doing(chain: Chain, hop: Hop, *, own: bool = False) -> Message:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, last_issued, where_they_wait
@@ -27,8 +26,8 @@ from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
-from hangdoc.model.wording import reads_as_state, single_spaced
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.wording import single_spaced
 
 
 @cause(explains=HeldUpUnseen, order=1000)
@@ -235,52 +234,6 @@ def _owed_message(stuck: Activity, peers: Ranks) -> Message:
     """'a send to rank 1', 'the recvs from ranks 1 and 6'."""
     op, way = ("send", "to") if stuck.kind == ActivityKind.RECV else ("recv", "from")
     return [f"the {op}s {way} " if len(peers.ranks) > 1 else f"the {op} {way} ", peers]
-
-
-@cause(explains=OutsideWait, order=1080)
-def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """The culprit's event loop has nothing to run."""
-    if case.activities[blame.culprits[0]].kind != ActivityKind.EVENT_LOOP:
-        return None
-    why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
-    fix = "see which task should have brought it, and whether that one ended, failed or was never started"
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, fix)
-
-
-@cause(explains=WaitCycle, order=1090)
-def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
-    """Each of some ranks waits for another of them, and no other rule knows the pattern."""
-    steps: list[Message] = [
-        [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
-        for w in case.graph.waits
-        if w.waiter in case.graph.stuck
-    ]
-    why = joined(
-        ["every one of them waits for another: ", Joined(steps[:6])], diverged_now(case, blame, others_of(case, blame))
-    )
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
-
-
-@cause(explains=OutsideWait, order=1100)
-def outside_without_a_name(case: Case, blame: Blame[OutsideWait]) -> Finding:
-    """The culprit waits for something that no rule has a name for."""
-    culprits = blame.culprits
-    why: Message = ["what ", Does(culprits, "waits", "wait"), " for could not be seen"]
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
-
-
-@cause(explains=Explanation, order=1110)
-def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
-    """The culprit and its line are known, the cause is not."""
-    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "hangdoc knows no such cause", "")
-
-
-def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:
-    first = case.activities[blame.culprits[0]]
-    if len({case.activities[rank].text for rank in blame.culprits}) > 1:
-        return where_they_wait(case, blame.culprits)
-    link = "" if reads_as_state(first.text) else "in "
-    return [Does(blame.culprits, "is", "are"), f" {link}", doing(first)]
 
 
 def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Message:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.condition.elsewhere.as_called import given_by_caller
-from hangdoc.diagnosis.condition.elsewhere.decided_back import decided_back
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.values import equals_rank
 from hangdoc.diagnosis.state.pipeline_schedule import micro_batches
 from hangdoc.model.kinds import MESSAGES
-from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 _RECENT = 64
@@ -121,16 +117,6 @@ def _odd_one(values: dict[int, str]) -> tuple[int, ...]:
     """(The one rank whose value no other has,); () where several have such a value, or of two ranks."""
     rare = [value for value, count in Counter(values.values()).items() if count == 1]
     return tuple(r for r, v in values.items() if v in rare) if len(rare) == 1 and len(values) > 2 else ()
-
-
-def decides_bound(case: Case, loop: UnevenLoop) -> list[Condition]:
-    """What decides the bound of a loop whose function is given it by its caller; [] for others."""
-    if loop.given is None:
-        return []
-    caller, name = loop.given
-    at = place_of(case.sources, caller.file, caller.line)
-    ranks = loop.odd, tuple(rank for rank in loop.values if rank not in loop.odd)
-    return decided_back(case, ranks, at, ast.parse(name, mode="eval").body) if at is not None else []
 
 
 def uneven_schedule(case: Case) -> UnevenLoop | None:

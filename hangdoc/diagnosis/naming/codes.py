@@ -102,9 +102,14 @@ def _asks_no_more(facts: Facts) -> bool:
 
 def _two_threads_call(facts: Facts) -> bool:
     """Two threads of a culprit are in calls."""
-    looks = (facts.case.ranks[rank].process for rank in facts.culprits)
-    threads = (process.last.threads for process in looks if process is not None and process.last is not None)
-    return any(sum(_is_in_call(thread.frames) for thread in each) > 1 for each in threads)
+    return any(len(threads_in_calls(facts, rank)) > 1 for rank in facts.culprits)
+
+
+def threads_in_calls(facts: Facts, rank: int) -> list[Stack]:
+    """The stacks of the rank's threads that are in calls of torch.distributed."""
+    process = facts.case.ranks[rank].process
+    threads = process.last.threads if process is not None and process.last is not None else ()
+    return [thread.frames for thread in threads if _is_in_call(thread.frames)]
 
 
 def _is_in_call(stack: Stack) -> bool:
@@ -130,6 +135,18 @@ def _all_join_the_job(facts: Facts) -> bool:
     )
 
 
+def _in_other_groups(facts: Facts) -> bool:
+    """Both sides are in calls that all ranks make, of another group each."""
+    own, owed = facts.own, facts.owed
+    if facts.parted.how != Parting.ARMS or facts.gap is not None or facts.is_implicit or own is None or owed is None:
+        return False
+    known = own.kind == owed.kind == ActivityKind.IN_COLLECTIVE and own.group and owed.group
+    return bool(known) and (own.group, own.members) != (
+        owed.group,
+        owed.members,
+    )
+
+
 TABLE: Mapping[FormKind, tuple[tuple[str, Test], ...]] = {
     FormKind.GONE: (("HD703", _was_leaving), ("HD402", _was_signalled), ("HD401", _ANY)),
     FormKind.STOPPED: (),
@@ -147,7 +164,7 @@ TABLE: Mapping[FormKind, tuple[tuple[str, Test], ...]] = {
         ("HD202", _in_messages),
         ("HD108", _two_threads_call),
         ("HD112", lambda facts: facts.handler is not None),
-        ("HD107", lambda facts: facts.parted.how == Parting.ARMS and facts.gap is None and not facts.is_implicit),
+        ("HD107", _in_other_groups),
         ("HD106", lambda facts: facts.parted.how == Parting.ARMS and facts.gap is not None),
         ("HD103", lambda facts: facts.parted.how == Parting.EXCEPTION),
         ("HD102", lambda facts: facts.parted.how in (Parting.LEFT_LOOP, Parting.STAYED_IN_LOOP)),

@@ -14,7 +14,8 @@ from hangdoc.diagnosis.naming.parting import LOOPS, Parting
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import line_of_item
 from hangdoc.diagnosis.reason.known import Strength
-from hangdoc.model.kinds import MESSAGES
+from hangdoc.diagnosis.state.endings import is_echo
+from hangdoc.model.kinds import GONE, MESSAGES
 from hangdoc.model.message import Condition, Message, Ranks
 
 
@@ -101,6 +102,19 @@ def _messages(facts: Facts) -> Message:
     return ["compare how often, to whom and with which tag both sides communicate at ", line_of(waiting.where)]
 
 
+def _end(facts: Facts) -> Message:
+    ends = [facts.case.ranks[rank].exit for rank in facts.culprits]
+    failed = any(end is not None and (end.exception or end.status) for end in ends)
+    if not failed:
+        return "let every rank make the calls that the others make before it ends"
+    others = [facts.case.activities[rank] for rank in facts.others]
+    lost = [facts.case.ranks[each.rank].exit for each in others]
+    if others and all(end is not None and is_echo(end) for end in lost):
+        return "mend that failure; the others failed because it was gone"
+    waits = bool(others) and not any(each.kind in GONE for each in others)
+    return f"mend that failure{'; the others only wait for it' if waits else ''}"
+
+
 def _always(text: str) -> Callable[[Facts], Message]:
     return lambda _: text
 
@@ -115,9 +129,17 @@ _FIXES: Mapping[str, Callable[[Facts], Message]] = {
     "HD107": _always("use the groups in one order on every rank"),
     "HD108": _always("give each thread a process group of its own"),
     "HD109": _library,
-    "HD112": _always("set a flag there, and communicate in the loop, where all ranks act on it together"),
+    "HD112": _always(
+        "never communicate there: set a flag, and act on it in the loop, once all ranks agree on it (all_reduce)"
+    ),
     "HD201": _always("let one side receive before it sends, or start both without waiting (isend, irecv)"),
     "HD202": _messages,
+    "HD401": _end,
+    "HD402": _always("find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own"),
+    "HD703": _always(
+        "let what runs in native threads end before Python does: wait for every asynchronous call and its callbacks, "
+        "then destroy_process_group()"
+    ),
     "HD303": _always("call new_group() for every group on every rank, in one order"),
     "HD305": _wait,
     "HD306": _always(

@@ -5,17 +5,24 @@ from __future__ import annotations
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
+from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.words import told
+
+_OF_CALLS = ("HD108", "HD112")
+"""Names that the calls themselves show, whatever guard lies between them: two threads at once, code that the
+interpreter runs when it chooses."""
+_OF_GUARDS = ("HD101", "HD102", "HD109")
 
 
 def named(case: Case, blame: Blame[Explanation]) -> Finding:
     """The code and the sentences."""
+    facts = Facts(case, blame.culprits)
     if not isinstance(blame.found, Supposed):
         found = name_cause(case, blame)
-        circle = blame.culprits and case.graph.stuck.issuperset(blame.culprits)
-        if found.code or not circle or not case.program.files:
+        by_guard = isinstance(blame.found, Diverged) and found is not None and found.code in _OF_GUARDS
+        if found is not None and not (by_guard and code_of(facts) in _OF_CALLS):
             return found
-    said = told(Facts(case, blame.culprits))
-    return Finding(said.code, said.verdict, said.why, said.fix, shown=said.shown)
+    said = told(facts)
+    return Finding(said.code, said.verdict, said.why, said.fix, said.doubt, shown=said.shown)

@@ -9,6 +9,7 @@ all_reduce at train.py:44.'
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,17 +23,19 @@ from hangdoc.diagnosis.causes.phrases import (
     what_a_library_does,
     where_they_wait,
 )
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
-from hangdoc.diagnosis.naming.codes import code_of
+from hangdoc.diagnosis.naming.codes import code_of, threads_in_calls
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
-from hangdoc.diagnosis.program.items import Definition
+from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.known import Strength
+from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
 
@@ -45,6 +48,7 @@ class Told:
     verdict: Message
     why: Message
     fix: Message
+    doubt: str = ""
     shown: tuple[tuple[Frame, Message], ...] = ()
     """The lines of the wait, and those that would end it."""
 
@@ -52,7 +56,7 @@ class Told:
 def told(facts: Facts) -> Told:
     """What is said of one hypothesis."""
     code, missed = code_of(facts), facts.missed
-    if facts.others and facts.at_one_line and len({each.text for each in facts.case.activities.values()}) == 1:
+    if _are_alike(facts):
         differs: Message = ["what was seen of ", Ranks(facts.culprits), " differs from the others"]
         verdict = sentence(where_they_wait(facts.case, tuple(sorted(facts.case.seen))), differs)
     else:
@@ -60,8 +64,51 @@ def told(facts: Facts) -> Told:
         told_of = facts.owes.waiting if facts.owes is not None else ()
         verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
     given = provided_at(missed) if missed is not None else ""
-    why = joined(_by_library(facts, code), _at_its_own_time(facts, code), given, _why(facts))
-    return Told(code, verdict, why, fix_of(facts, code), lines_shown(missed) if missed is not None else ())
+    why = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code), given)
+    item = facts.reason.item if facts.reason is not None else None
+    in_threads = code == "HD108" and isinstance(item, Predicate) and item.kind == "for"  # which all threads go round
+    if code not in _BY_A_SIGNAL and not in_threads:
+        why = joined(why, _holding(facts), _why(facts))
+    return Told(
+        code,
+        verdict,
+        why,
+        fix_of(facts, code),
+        _DOUBTS.get(code, ""),
+        lines_shown(missed) if missed is not None else (),
+    )
+
+
+def _are_alike(facts: Facts) -> bool:
+    """True if all ranks live, and do the same at one line."""
+    if not facts.culprits or not facts.others or facts.form.kind == FormKind.GONE or not facts.at_one_line:
+        return False
+    return len({each.text for each in facts.case.activities.values()}) == 1
+
+
+def _how_it_ended(facts: Facts, code: str) -> Message:
+    """What the exception says that ended the first culprit, or who sends such signals."""
+    end = facts.case.ranks[facts.culprits[0]].exit if facts.culprits else None
+    if code == "HD402" and end is not None and end.fatal_signal == signal.SIGKILL:
+        return "the kernel's out-of-memory killer sends signal 9, and so do schedulers"
+    began = origin(end) if code == "HD401" and end is not None else None
+    says = own_words(began) if began is not None else ""
+    return f"the {began.exception} says: {says}" if began is not None and says else ""
+
+
+def _holding(facts: Facts) -> Message:
+    """'rank 0 holds what rank 1 waits for' of each culprit that the kernel shows to hold a lock of another's."""
+    said: list[Message] = []
+    for rank in facts.culprits if len(facts.culprits) > 1 else ():
+        holders = tuple(each for each in facts.needs.holders(rank) if each in facts.culprits)
+        if holders:
+            said.append([Does(holders, "holds", "hold"), " what ", Ranks((rank,)), " waits for"])
+    return Joined(said, ", and ") if said else ""
+
+
+_BY_A_SIGNAL = ("HD402", "HD703")
+"""Ends that no test of the program decides."""
+_DOUBTS: Mapping[str, str] = {"HD108": "in which order the threads made their calls was not seen"}
 
 
 def _standing(facts: Facts) -> Message:
@@ -81,7 +128,12 @@ def _doing(facts: Facts) -> Message:
 
 def _state(activity: Activity) -> str:
     text = single_spaced(activity.text)
-    is_state = reads_as_state(text) or text.startswith("in ") or activity.kind == ActivityKind.UNINTERRUPTIBLE
+    is_state = (
+        activity.kind in GONE
+        or reads_as_state(text)
+        or text.startswith("in ")
+        or activity.kind == ActivityKind.UNINTERRUPTIBLE
+    )
     return text if is_state else f"in {text}"
 
 
@@ -156,7 +208,11 @@ def _child_joined(facts: Facts) -> Message:
 
 
 def _two_threads(facts: Facts) -> Message:
-    return ["two threads of ", Ranks(facts.culprits), " are in calls at once"]
+    """'two threads of rank 1 are in calls at once, at train.py:51 step() and train.py:29 write()'."""
+    calls = threads_in_calls(facts, facts.culprits[0])
+    lines = {frame.file + str(frame.line): place(frame) for stack in calls for frame in user_stack(stack)[:1]}
+    where: Message = [", at ", Joined(list(lines.values()), " and ")] if len(lines) > 1 else ""
+    return ["two threads of ", Ranks(facts.culprits), " are in calls at once", where]
 
 
 _BY_FORM: Mapping[FormKind, Callable[[Facts], Message]] = {
@@ -211,7 +267,7 @@ def _why(facts: Facts) -> Message:
         return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
     if reason.strength == Strength.PROVED:
         return [test, " came out differently on ", culprits, " than on ", others]
-    if item.kind == "for" and facts.form.kind in (FormKind.BUSY, FormKind.MISSED):
+    if item.kind == "for" and facts.form.kind in (FormKind.BUSY, FormKind.MISSED, FormKind.GONE):
         return ""  # most loops go alike, and these wait for no round of one
     if facts.missed is not None and names_lines(facts.missed) and facts.leads_to_it(item):
         return [test, " decides whether it is" if is_sure(facts.missed) else " may decide whether it is"]

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, holds, last_name, walk
 from hangdoc.model.process import Frame
 
 _MOST = 64
@@ -79,38 +78,6 @@ def _runs(call: ast.Call) -> bool:
     return bool(call.args) and (dotted(call.func) in _RUNNERS or last_name(call.func) in names("hands_to_loop"))
 
 
-def awaits_own_future(sources: Sources, where: Frame) -> bool:
-    """True if the line awaits a name that its function sets to a future, made there or by a function that it calls.
-
-    Examples: `future = self.waiting[uid] = loop.create_future()`, later `return await future`, or `return await
-    self.waiting[uid]`. A task is no such future: what it runs ends it.
-    """
-    tree = sources.function(where.file, where.line)
-    function = enclosing_function(tree, where.line) if tree is not None else ast.Module([], [])
-    awaited = {_named(n.value) for n in walk(function) if isinstance(n, ast.Await) and holds(n, where.line)}
-    values = [
-        node.value
-        for node in walk(function)
-        if isinstance(node, ast.Assign) and any(_named(target) in awaited - {""} for target in node.targets)
-    ]
-    return len(awaited) == 1 and len(values) == 1 and _makes_future(sources, values[0])
-
-
-def _named(value: ast.expr) -> str:
-    """'self.waiting[uid]' of what has that name or is taken from there; '' for any other expression."""
-    if isinstance(value, ast.Subscript):
-        return text_of(value) if dotted(value.value) else ""
-    return dotted(value)
-
-
-def _makes_future(sources: Sources, value: ast.expr) -> bool:
-    """True for a call that makes a future, or of a function of the user's in which one is made."""
-    called = last_name(value.func) if isinstance(value, ast.Call) else ""
-    bodies = [body for _, body in sources.user_definitions(called)] if called else []
-    calls = [n for body in bodies for n in walk(body) if isinstance(n, ast.Call)]
-    return called in names("makes_future") or any(last_name(n.func) in names("makes_future") for n in calls)
-
-
 _Coroutines = dict[str, dict[tuple[str, int], ast.AsyncFunctionDef]]
 """Name → the coroutine functions of that name, by place."""
 
@@ -155,19 +122,3 @@ def _is_waited_for(context: ast.expr, function: ast.AsyncFunctionDef) -> bool:
     return bool(name) and any(
         isinstance(f, ast.Attribute) and f.attr in ("wait", "wait_for") and dotted(f.value) == name for f in awaited
     )
-
-
-def is_one_task(sources: Sources, one: Frame | None, other: Frame | None) -> bool:
-    """True if both lines are in one function of which the program runs a single task, to its end: they run in the order
-    in which they are written. Example: two lines of train(), which `asyncio.run(train())` alone calls."""
-    if one is None or other is None or (one.file, plain(one.function)) != (other.file, plain(other.function)):
-        return False
-    runners = [(e.file, e.call) for e in sources.user_calls(*names("runs_to_end")) if e.call.args]
-    called = {_place(e.file, e.call) for e in sources.user_calls(plain(one.function).rpartition(".")[2])}
-    # A method may be called `run`, too.
-    called -= {_place(file, call) for file, call in runners if isinstance(call.args[0], ast.Call)}
-    return len(called) == 1 and called <= {_place(file, call.args[0]) for file, call in runners}
-
-
-def _place(file: str, node: ast.expr) -> tuple[str, int, int, int | None]:
-    return file, node.lineno, node.col_offset, node.end_col_offset

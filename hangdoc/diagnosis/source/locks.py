@@ -20,7 +20,6 @@ from hangdoc.diagnosis.source.syntax import (
     text_of,
     walk,
 )
-from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 _OVER_AND_OVER = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -75,19 +74,6 @@ def _locks_of(context: ast.expr) -> list[str]:
     """What a `with` locks: 'self.lock' of `self.lock`, and of `self.lock if self.rank == 0 else nullcontext()`."""
     arms = [context.body, context.orelse] if isinstance(context, ast.IfExp) else [context]
     return [name for arm in arms if (name := dotted(arm))]
-
-
-def condition_to_take(at: Frame, sources: Sources) -> Condition | None:
-    """The condition under which the line takes a lock: of `with lock if rank == 0 else nullcontext():` its test, else
-    the innermost `if` around it in its function; None where it takes it in any case."""
-    tree = sources.function(at.file, at.line)
-    for node in walk(tree) if tree is not None else ():
-        if isinstance(node, ast.With) and node.lineno == at.line:
-            chosen = next((i.context_expr for i in node.items if isinstance(i.context_expr, ast.IfExp)), None)
-            if chosen is not None:
-                return Condition(f"if {text_of(chosen.test)}:", at.file, at.line)
-    around = [g for g in guards(tree, at.line) if g.kind == "if"] if tree is not None else []
-    return Condition(around[-1].condition, at.file, around[-1].line) if around else None
 
 
 def _is_the_only(a: tuple[str, Frame], b: tuple[str, Frame], sources: Sources) -> bool:

@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import calls_in, turns_quiet
+from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
@@ -36,15 +36,6 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
     Example: `for x in xs: ⏎ if x > 9: ⏎ break` → [(2, 'if x > 9:')]; a `break` of an inner loop does not count.
     """
     return [(guard.line, guard.condition) for guard in way_out_guards(tree, line)]
-
-
-def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
-    """True if the loop at that line turns the synchronisation of gradients off in some rounds.
-
-    DDP's and Accelerate's no_sync and FSDP2's set_requires_gradient_sync do that.
-    """
-    loop = _loop_at(tree, line)
-    return loop is not None and turns_quiet(loop)
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
@@ -254,24 +245,6 @@ def counted_from(tree: ast.AST, line: int) -> tuple[str, ast.expr, ast.expr] | N
     return name, loop.test.left, loop.test.comparators[0]
 
 
-def compared_count(tree: ast.AST, line: int) -> tuple[str, str] | None:
-    """(the count, its bound) of a `while` that compares what each round changes by the same; None for other loops.
-
-    Example: `while start < len(tokens):` with `start += CHUNK` → ('start', 'len(tokens)').
-    """
-    loop = _loop_at(tree, line)
-    if not isinstance(loop, ast.While) or not isinstance(loop.test, ast.Compare) or len(loop.test.ops) != 1:
-        return None
-    name, steps = dotted(loop.test.left), [n for n in walk(loop) if isinstance(n, ast.AugAssign)]
-    own = [n for n in steps if name and dotted(n.target) == name]
-    if len(own) != 1 or not isinstance(own[0].value, ast.Constant | ast.Name):
-        return None
-    set_there = {t for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for t in (n.id,)}
-    if isinstance(own[0].value, ast.Name) and own[0].value.id in set_there:
-        return None
-    return name, text_of(loop.test.comparators[0])
-
-
 def calls_its_items(tree: ast.AST, line: int) -> bool:
     """True if the `for` at that line calls its items, or hands them to a function: they are parts of a program, as the
     layers of a model are, and no data.
@@ -301,13 +274,6 @@ def tries_again(tree: ast.AST, tried: int) -> bool:
             if isinstance(node, ast.Try) and node.lineno == tried:
                 return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
     return False
-
-
-def is_retry_loop(tree: ast.AST, line: int) -> bool:
-    """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
-    loop = _loop_at(tree, line)
-    body = loop.body if isinstance(loop, LOOPS) else []
-    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)
 
 
 def asks_again(tree: ast.AST, line: int) -> bool:
@@ -360,3 +326,10 @@ def reads_in_pieces(tree: ast.AST, line: int) -> bool:
 def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return {name for target in targets for name in _simple_names(target)}
+
+
+def is_retry_loop(tree: ast.AST, line: int) -> bool:
+    """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
+    loop = _loop_at(tree, line)
+    body = loop.body if isinstance(loop, LOOPS) else []
+    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)

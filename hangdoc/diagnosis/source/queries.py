@@ -46,20 +46,6 @@ def contexts_around(tree: ast.AST, line: int) -> list[str]:
     return [name for name in called if name]
 
 
-def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
-    """(line, text) of the first condition that turns the synchronisation of gradients off in one of its arms.
-
-    Example: `with nullcontext() if last else model.no_sync():` → 'if last'.
-    """
-    for node in walk(tree):
-        if not isinstance(node, ast.If | ast.IfExp):
-            continue
-        arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
-        if any(turns_quiet(each) for arm in arms for each in arm):
-            return node.lineno, f"if {text_of(node.test)}" + (":" if isinstance(node, ast.If) else "")
-    return None
-
-
 def group_given(tree: ast.AST, line: int) -> str:
     """The group that a call at the line is given, as it is written; '' where none is."""
     return text_of(group_expression(tree, line))
@@ -135,11 +121,6 @@ def store_sets(tree: ast.AST) -> list[int]:
     """Lines of calls that may set a key of a store: `store.set(key, value)`."""
     calls = (n for n in walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in names("store_setter") and len(n.args) > 1)
-
-
-def launches(tree: ast.AST) -> list[int]:
-    """Lines of calls that start the job's other ranks: `fabric.launch()`."""
-    return _lines_of_calls(tree, names("launches_ranks"), ast.Attribute)
 
 
 def group_calls(tree: ast.AST) -> list[int]:
@@ -276,12 +257,6 @@ def adds_what_it_finds(tree: ast.AST, loop: Guard) -> set[str]:
     }
 
 
-def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
-    """The lines that assign to the name in the function, or module, around the line."""
-    here = enclosing_function(tree, line)
-    return [n for n in assignments(here, name) if enclosing_function(tree, n) is here]
-
-
 def called_methods(tree: ast.AST, name: str) -> list[int]:
     """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
     return [
@@ -300,11 +275,3 @@ def first_assigned_value(tree: ast.AST, line: int) -> str:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
             return text_of(node)
     return ""
-
-
-def raises_under(tree: ast.AST, line: int) -> bool:
-    """True if the suite of the `if` at that line raises by itself: `if free < need: ⏎ raise OSError(28)`."""
-    return any(
-        isinstance(node, ast.If) and node.lineno == line and any(isinstance(each, ast.Raise) for each in node.body)
-        for node in walk(tree)
-    )

@@ -6,13 +6,11 @@ import ast
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import names as known_names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
-from hangdoc.model.process import Frame, Stack
-from hangdoc.model.stop_flags import flags, flags_in, leaving_tests, raising_methods, set_at, setters, tests_around
+from hangdoc.model.process import Frame
+from hangdoc.model.stop_flags import flags, leaving_tests, raising_methods, set_at, setters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +38,6 @@ def stops_of(sources: Sources, loop: Frame) -> list[Stop]:
     names = flags(leaving_tests(enclosing_function(tree, loop.line), raising_methods(library)), library)
     methods = setters(library, names)
     return _setting(sources, names, methods)
-
-
-def stops_of_trainers(sources: Sources) -> list[Stop]:
-    """The user's lines that set a flag by which a known trainer stops, whatever of its source was read."""
-    return _setting(sources, known_names("trainer_stop_flag"), ())
-
-
-def requests_of(sources: Sources, stack: Stack, other: Stack) -> list[Stop]:
-    """The user's lines that set what a library's conditions test around ``stack``, and not around ``other``.
-
-    Example: a callback's `control.should_save = True`, where the library saves under `if self.control.should_save:`.
-    """
-    return _setting(sources, _tested_around(sources, stack) - _tested_around(sources, other), ())
-
-
-def _tested_around(sources: Sources, stack: Stack) -> set[str]:
-    found: set[str] = set()
-    for frame in filter(is_library, stack):
-        tree = sources.function(frame.file, frame.line)
-        found |= {name for test in tests_around(tree, (frame.line,)) for name in flags_in(test)} if tree else set()
-    return found
 
 
 def _setting(sources: Sources, names: Collection[str], methods: Collection[str]) -> list[Stop]:

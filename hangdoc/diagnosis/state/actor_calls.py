@@ -81,27 +81,6 @@ def awaited_methods(where: Frame | None, sources: Sources) -> list[str]:
     ]
 
 
-def asks_back(method: str, running: str, sources: Sources) -> tuple[Frame, str] | None:
-    """(the line in an actor's method that calls a method of the class of ``running`` on an actor, that method); None
-    where there is none, or that class runs several methods at a time.
-
-    Example: asks_back('sample', 'train'), `ray.get(self.learner.priorities.remote(keys))` in Replay.sample(), and
-    Learner has priorities() and train() → (that line, 'priorities').
-    """
-    owner, other = _owners(running, sources), _owners(method, sources)
-    if len(owner) != 1 or len(other) != 1 or owner == other:
-        return None
-    for file, _, node in sources.user_classes(min(other)):
-        for body in node.body:
-            if not isinstance(body, ast.FunctionDef) or body.name != method:
-                continue
-            for call in (each for each in walk(body) if isinstance(each, ast.Call)):
-                for asked in _remote(call):
-                    if _owners(asked, sources) == owner:
-                        return Frame(file, call.lineno, method), asked
-    return None
-
-
 def _remote(node: ast.AST) -> Iterator[str]:
     """'act' of `peer.act.remote(x)`; nothing of `Actor.remote()`, which makes one."""
     function = node.func if isinstance(node, ast.Call) else None

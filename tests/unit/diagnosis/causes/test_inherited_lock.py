@@ -29,23 +29,6 @@ def with_owner(job: JobSnapshot, change: Callable[[Process], Process]) -> JobSna
     )
 
 
-def test_the_child_keeps_what_its_rank_has_closed(job: JobSnapshot) -> None:
-    found = api.diagnose(job)
-    assert (found.culprits, found.cause and found.cause.code) == ((1,), "HD504")
-    assert "has closed the lock" in found.verdict
-    assert found.divergence is not None
-    assert found.divergence.branch is not None
-    assert found.divergence.branch.condition == "if self.part.packed:"
-
-
-def test_who_has_it_open_holds_it_itself(job: JobSnapshot) -> None:
-    waiter = next(rank.process for rank in job.ranks if rank.rank == 0)
-    assert waiter is not None
-    files = tuple(file.target for file in waiter.blocking_files)
-    found = api.diagnose(with_owner(job, lambda process: dataclasses.replace(process, locked_files=files)))
-    assert "holding the lock" in found.verdict
-
-
 def test_without_a_child_nobody_has_inherited_it(job: JobSnapshot) -> None:
     found = api.diagnose(with_owner(job, lambda process: dataclasses.replace(process, children=())))
     assert "has closed the lock" not in found.verdict

@@ -17,34 +17,19 @@ from cases import diagnosed
         ("joined_another_job", "MASTER_PORT of its own", "end process"),
         # Two tasks of one event loop block the one thread.
         ("coroutines", "in an order that all ranks share", "process group of its own"),
-        # What a loop goes over: keys, what an iterator yields, and what has a length.
-        ("one_round_more_than_ever", "go over the same keys", "how many items"),
-        ("recorded_metric_shapes", "go over the same keys", "how many items"),
-        ("metrics_of_fewer_sites", "go over the same keys", "number of rounds"),
-        ("queue_empty_after_timeout", "stop with the first that has none left", "how many items"),
-        ("c_semi", "stop with the first that has none left", "how many items"),
         # It ran to its end, with fewer calls; it never joined.
         ("device_calls_pending_at_shutdown", "the calls that the others make", "no early return"),
-        ("idle_slot_never_joins", "or start fewer ranks", "no early return"),
-        # What was seen to differ.
-        ("interval_of_own_rows", "the same `val_check_interval`", "number of batches"),
-        # A start that was loaded brings its state with it.
-        ("resumed_at_another_step", "one checkpoint", "broadcast it"),
-        ("prefix_of_one_rank_dropped", "the same `start` and `len(tokens)`", "when to stop"),
         # The lists of ranks are right: one rank calls it once more.
         ("node_topology", "Call new_group on every rank", "same list"),
         ("c_experts", "the same list of ranks", ""),
         # The sizes of a reduction in backward() are the model's; dtypes that are equal are not named.
         ("mesh_dumps_size", "same shape (", "dtype"),
-        # Both arms issue the same two calls; the items of a loop choose between them.
-        ("async_swapped", "make these calls in the same order", "same arm"),
         # The call is in a method of the object that is made under the condition.
         ("callbacks", "out of Summary, or make Summary on every rank", "out of the part"),
         ("drain_notice", "set a flag", "__del__"),
         # The report names who holds the lock.
         ("barrier_under_lock", "the lock that rank 0 holds", "remove a lock file"),
         ("lock_over_pipe", "another process or this one", "Look at the process"),
-        ("empty_shard_never_counted", "what leads to that line", "Do it on"),
     ],
 )
 def test_advice_has_its_premise(name: str, said: str, unsaid: str) -> None:

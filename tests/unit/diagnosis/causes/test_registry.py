@@ -8,6 +8,7 @@ from cases import DATA
 from hangdoc.diagnosis.causes.registry import RULES
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.logs.reading import NO_CAUSE
+from hangdoc.diagnosis.naming.codes import BY_WAIT, TABLE
 from hangdoc.model.catalogue import catalogue
 
 
@@ -17,6 +18,7 @@ def stories(base: type = Explanation) -> list[type]:
 
 def test_the_rules_name_exactly_the_codes_that_the_catalogue_calls_recognised() -> None:
     given = {code for rule in RULES for code in rule.codes} | {NO_CAUSE}
+    given |= {code for rows in TABLE.values() for code, _ in rows} | {*BY_WAIT.values()}
     assert given == {code for code, entry in catalogue().items() if entry.recognised}
 
 

@@ -10,7 +10,6 @@ from hangdoc.diagnosis.condition.elsewhere.contexts import flags_chosen
 from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.loops.fed_loop import of_answer, of_items, of_score
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.stopped_by import stops_of_trainers
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 
@@ -111,11 +110,6 @@ def test_a_hook_that_has_the_rest_left_out(answer: str) -> None:
 def test_not_a_hook_that_answers_otherwise() -> None:
     hook = "def training_step(self, batch, i):\n    if self.plain:\n        return loss(batch)\n    return other(batch)"
     assert skipped_by_hook(sources_of(hook)) == ("", [])
-
-
-def test_under_a_condition_that_is_what_counts() -> None:
-    hook = "def on_step_end(self, control):\n    if late():\n        control.should_training_stop = self.on and self.up"
-    assert [stop.guard.condition for stop in stops_of_trainers(sources_of(hook)) if stop.guard] == ["if late():"]
 
 
 CRITERION = """

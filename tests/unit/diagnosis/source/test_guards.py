@@ -15,7 +15,6 @@ from hangdoc.diagnosis.source.queries import (
     evaluated_before,
     first_assigned_value,
     is_generator,
-    quiet_condition,
     set_after,
 )
 from hangdoc.diagnosis.source.sources import Sources
@@ -434,18 +433,6 @@ def test_a_comprehension_has_only_the_guards_of_its_statement():
 )
 def test_order_within_a_line(text: str, first: str, second: str, expected: bool) -> None:
     assert evaluated_before(ast.parse(text), 1, first, second) is expected
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("with nullcontext() if last else model.no_sync():\n    pass", (1, "if last")),
-        ("if last:\n    step()\nelse:\n    with model.no_sync():\n        step()", (1, "if last:")),
-        ("with model.no_sync():\n    step()", None),
-    ],
-)
-def test_the_condition_that_turns_synchronisation_off(source, found):
-    assert quiet_condition(ast.parse(source)) == found
 
 
 def test_a_return_from_further_in_is_found_before_the_line_alone() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.source.locks import (
-    condition_to_take,
     conditions_to_let_go,
     held,
     held_since,
@@ -16,7 +15,6 @@ from hangdoc.diagnosis.source.locks import (
     wanted,
 )
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
 
@@ -222,14 +220,6 @@ def test_a_lock_that_another_object_was_given(text: str, found: list[str]) -> No
     other = Thread(2, "ema", "S", frames=(Frame(FILE, 15, "Averager.run"),))
     process = Process(1, 0, "rank", looks=(ProcessState(0.0, "S", threads=(main, other)),))
     assert [each.name for each in holders(process, Frame(FILE, 8, "Loop.step"), sources)] == found
-
-
-def test_a_lock_that_is_taken_on_one_rank_only() -> None:
-    sources = Sources((SourceText(FILE, "<module>", 1, HANDED_ON),))
-    frame = Frame(FILE, 7, "Loop.step")
-    assert held((frame,), sources) == [("self.guard", Frame(FILE, 6, "Loop.step"))]
-    assert condition_to_take(Frame(FILE, 6, "Loop.step"), sources) == Condition("if self.rank == 0:", FILE, 6)
-    assert condition_to_take(Frame(FILE, 8, "Loop.step"), sources) is None
 
 
 SEVERAL = """\

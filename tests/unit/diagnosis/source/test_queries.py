@@ -9,7 +9,7 @@ import pytest
 
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import is_retry_loop, item_loop, tries_again
-from hangdoc.diagnosis.source.queries import binds, calls_of, group_calls, group_given, launches, works_before
+from hangdoc.diagnosis.source.queries import binds, group_given, works_before
 
 
 def parse(source: str) -> tuple[ast.AST, int]:
@@ -155,10 +155,3 @@ def test_a_loop_that_only_tries_again(body: str, again: bool) -> None:
 def test_the_group_that_a_call_is_given(source: str, given: str) -> None:
     tree, line = parse(source)
     assert group_given(tree, line) == given
-
-
-def test_calls_are_found_by_what_they_call() -> None:
-    tree = ast.parse("fabric.launch()\nlaunch()\ng = dist.new_group([0])\nh = new_group()\nmake(dist.new_group)\n")
-    assert launches(tree) == [1]
-    assert group_calls(tree) == [3, 4]
-    assert calls_of(tree, "make") == [5]
