@@ -275,3 +275,14 @@ def first_assigned_value(tree: ast.AST, line: int) -> str:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
             return text_of(node)
     return ""
+
+
+def launches(tree: ast.AST) -> list[int]:
+    """Lines of calls that start the job's other ranks: `fabric.launch()`."""
+    return _lines_of_calls(tree, names("launches_ranks"), ast.Attribute)
+
+
+def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
+    """The lines that assign to the name in the function, or module, around the line."""
+    here = enclosing_function(tree, line)
+    return [n for n in assignments(here, name) if enclosing_function(tree, n) is here]
