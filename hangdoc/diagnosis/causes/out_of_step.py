@@ -15,6 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.syntax import function_name, last_name, walk
 from hangdoc.model.kinds import ActivityKind
@@ -29,32 +30,41 @@ _MOST_CONDITIONS = 2
 def out_of_step(case: Case, blame: Blame[OutOfStep]) -> Finding:
     """What all wait for is named by a value that is another one on the culprit."""
     found, others = blame.found, others_of(case, blame)
-    values = dict(found.values)
+    values, name = dict(found.apart.values), found.apart.name
     others = tuple(rank for rank in others if rank in values)
     mine, theirs = values[blame.culprits[0]], values[others[0]]
-    set_under = set_anew_under(case, found.at, found.name)
-    decided: Message = (
-        [f"whether `{found.name}` is set anew is decided by ", Joined(set_under, " and ")]
-        if set_under
-        else left_by_culprits(case, blame)
-    )
-    past = conditions_of_call(case.sources, found.at, ()) if not decided else []
-    decided = [Joined(past, " and "), " decides whether a rank comes there in a round"] if past else decided
+    decided = _set_by(found.apart) or _decided(case, blame)
     kind = case.activities[blame.culprits[0]].kind
+    from_one = f"let all ranks take `{name}` from one source (broadcast it, or count it from the same start on each)"
+    if found.apart.is_round:
+        from_one = "let all ranks name alike what they set and wait for: by one store, one prefix and the same counters"
     return Finding(
         "HD305" if kind is ActivityKind.STORE_WAIT else CODES.get(kind, ""),
         sentence(
             [Ranks(blame.culprits), " waits for something else than the others at ", place(found.at)],
-            [f"there `{found.name}` is {mine} on ", Ranks(blame.culprits), f" and {theirs} on ", Ranks(others)],
+            [f"there `{name}` is {mine} on ", Ranks(blame.culprits), f" and {theirs} on ", Ranks(others)],
         ),
-        joined(
-            f"what they wait for goes by `{found.name}`",
-            decided,
-        ),
-        f"let all ranks take `{found.name}` from one source (broadcast it, or count it from the same start on each), "
-        "and give the wait a deadline",
-        decided_at=next(conditions_in(decided), None),
+        joined("" if found.apart.is_round else f"what they wait for goes by `{name}`", decided),
+        f"{from_one}, and give the wait a deadline",
+        decided_at=next(conditions_in(decided), None) if not found.apart.variable else None,
     )
+
+
+def _set_by(apart: Apart) -> Message:
+    """Of a value of the environment, which variable gives it, and where."""
+    at = apart.definition
+    return [f"it is {apart.variable}, by ", Condition(at.text, at.file, at.line)] if apart.variable else ""
+
+
+def _decided(case: Case, blame: Blame[OutOfStep]) -> Message:
+    """Under which conditions it is set anew, or what else led the culprit there."""
+    found, name = blame.found, blame.found.apart.name
+    set_under = set_anew_under(case, found.at, name)
+    if set_under:
+        return [f"whether `{name}` is set anew is decided by ", Joined(set_under, " and ")]
+    decided = left_by_culprits(case, blame)
+    past = conditions_of_call(case.sources, found.at, ()) if not decided else []
+    return [Joined(past, " and "), " decides whether a rank comes there in a round"] if past else decided
 
 
 def set_anew_under(case: Case, at: Frame, name: str) -> list[Condition]:

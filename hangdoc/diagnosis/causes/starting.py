@@ -18,6 +18,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait, Separ
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.needs.needs import Needs
+from hangdoc.diagnosis.needs.shared import came_to
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.key_names import renamed_before
 from hangdoc.diagnosis.source.lets_on import functions_that_let_on, what_sets_keys
@@ -85,7 +87,9 @@ def _on_the_way_to_set(case: Case, blame: Blame[OutsideWait], waits_at: Frame | 
         return ["the name of the key that each rank sets (", line_of(set_at), ") depends on ", by]
     lines = what_sets_keys(case.sources)
     ways = ways_past_all(case.sources, lines, functions_that_let_on(case.sources, lines))
-    if not 0 < len(ways) <= _MOST_WAYS:
+    program = Needs(case).program
+    come = [came_to(case, program, rank, (at.file, at.line)) for at in lines for rank in case.seen]
+    if not 0 < len(ways) <= _MOST_WAYS or True in come:
         return ""
     return ["what may have led past the call that sets one (", line_of(lines[0]), ") is ", Joined(ways, " or ")]
 
