@@ -37,13 +37,12 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
-from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
+from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
@@ -55,7 +54,6 @@ from hangdoc.diagnosis.blame.with_roots import (
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
-    call_left_out,
     ended_ranks,
     gone_ranks,
     held_up_unseen,
@@ -151,12 +149,6 @@ def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[
     return unequal_exchange(inquiry.case)
 
 
-def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A pipeline that did another number of rounds than its siblings. Before a single rank's own loop, which all of its
-    ranks left, and before the divergence, which sees no more than one stage of it."""
-    return replica_differs(inquiry.case)
-
-
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left its own loop's order, or that of its siblings, among devices that wait in messages. Before the
     divergence: ranks that pass messages have different calls by nature."""
@@ -192,11 +184,11 @@ def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     return inquiry.disagreement
 
 
-def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicroBatches] | None:
+def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
     """Stages of a pipeline that count their micro-batches differently, by a number of the program's own that all of
-    them show, or by their schedules. Before the graph, in which neighbors that wait for each other's messages are a
+    them show. Before the graph, in which neighbors that wait for each other's messages are a
     circle."""
-    return odd_schedule(inquiry.case) or uneven_micro_batches(inquiry.case)
+    return uneven_micro_batches(inquiry.case)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -255,7 +247,6 @@ DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
     message_gone_astray,
-    whole_replica,
     own_loop,
     groups_crossed,
     items_in_other_order,
@@ -279,7 +270,6 @@ DECIDERS: tuple[Decider, ...] = (
     past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
-    call_left_out,
     other_way_before,
     all_arrived,
     held_up_unseen,

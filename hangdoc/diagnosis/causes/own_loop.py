@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop
-from hangdoc.diagnosis.blame.replicas import ReplicaDiffers
 from hangdoc.diagnosis.calls.events import Event
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Message, Ranks, joined, sentence
 
 
 @cause("HD202", "HD201", "HD101", "HD102", "HD106", explains=LeftOwnLoop, order=295)
@@ -71,30 +70,6 @@ def _left_the_loop(case: Case, found: LeftOwnLoop) -> Finding:
         [f"rank {found.rank} is at ", _named(found.found), ", which comes after it"],
         "give every rank the same number of iterations (agree on the count before the loop)",
         "the loop was not read: a call at the end of one of its rounds looks the same",
-    )
-
-
-@cause("HD102", "HD101", explains=ReplicaDiffers, order=294)
-def replica(case: Case, blame: Blame[ReplicaDiffers]) -> Finding:
-    """HD102 of a pipeline that ran more or fewer rounds than its siblings; HD101 where it made another call."""
-    found, culprits = blame.found, blame.culprits
-    count = f" one round {found.rounds}" if found.rounds else " another sequence of calls"
-    return Finding(
-        "HD102" if found.rounds else "HD101",
-        sentence(
-            [
-                [Does(culprits, "runs", "run"), count, " than the other pipelines of the same shape"],
-                ["" if found.rounds == "fewer" else ", with ", "" if found.rounds == "fewer" else call_at(found.mine)],
-            ],
-            where_they_wait(case, found.siblings),
-        ),
-        [
-            [Ranks(culprits), " ", Verb(culprits, "goes", "go"), " on to ", call_at(found.mine), " where "],
-            [Ranks(found.siblings), " ", Verb(found.siblings, "comes", "come"), " to ", call_at(found.theirs)],
-        ],
-        "give every replica the same number of micro-batches (agree on the count before the round begins)"
-        if found.rounds
-        else "issue the same calls, in the same order, in every replica",
     )
 
 
