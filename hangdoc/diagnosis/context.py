@@ -26,7 +26,6 @@ from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
-from hangdoc.diagnosis.state.actor_calls import busy_actors
 from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, never_goes_on
@@ -286,13 +285,8 @@ class Case:
             self.shared_locks,
             self.streams,
             chains=self.chains,
-            setters=setters(self.activities, self.sources) | self.busy_actors,
+            setters=setters(self.activities, self.sources),
         )
-
-    @cached_property
-    def busy_actors(self) -> dict[int, tuple[int, ...]]:
-        """Rank that waits for a method of another actor → the actors that cannot run it before they are done."""
-        return busy_actors(self.activities, self.sources)
 
     @cached_property
     def chains(self) -> dict[int, Chain]:

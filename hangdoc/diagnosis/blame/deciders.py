@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
-from hangdoc.diagnosis.blame.both_read import both_read
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
@@ -22,7 +21,6 @@ from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
-from hangdoc.diagnosis.blame.kept_connection import kept_connection
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
@@ -41,7 +39,6 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
@@ -199,16 +196,9 @@ def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    kept_connection,
     missing_request,
     thread_wait,
 )
-
-
-def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
-    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
-    it."""
-    return unset_key(inquiry.case)
 
 
 def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
@@ -227,12 +217,12 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, one that comes later, a missing partner, the order across groups, a question without an answer, the
-    lines of the stacks; a circle is always there."""
+    went astray, one that comes later, a missing partner, the order across groups, the lines of the stacks; a circle is
+    always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, both_read, compare_places, cycle)
+    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
@@ -259,7 +249,6 @@ DECIDERS: tuple[Decider, ...] = (
     ended_first,
     other_micro_batches,
     waiting_threads,
-    key_left_out,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
