@@ -92,7 +92,14 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    return blamed if blamed.culprits in case.smallest_repairs else at_most_likely(blamed)
+    known = case.smallest_repairs or frozenset([blamed.culprits])  # none: too much to try, or nothing that they tell
+    return blamed if blamed.culprits in known and _explains_devices(case) else at_most_likely(blamed)
+
+
+def _explains_devices(case: Case) -> bool:
+    """False if no repair of all channels is known of devices, which come to their calls in the order of their issue:
+    then more may be missing than a group's repair says."""
+    return not case.streams or bool(case.smallest_repairs)
 
 
 def _shifted_for_good(case: Case) -> Blame[Diverged] | None:

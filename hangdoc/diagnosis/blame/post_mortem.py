@@ -102,7 +102,7 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
     if case.hidden:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
     gone = Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
-    return _ended_meanwhile(case, failed) or gone
+    return _failed_in_its_call(failed) or _ended_meanwhile(case, failed) or gone
 
 
 def _ended_meanwhile(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
@@ -134,6 +134,21 @@ def _error_under_way(case: Case, rank: int) -> Raised | None:
     if journal is None or not journal.handled:
         return None
     return began_with((Raised(journal.handled, journal.handled_message, journal.handled_at), *journal.handled_from))
+
+
+def _failed_in_its_call(failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
+    """The first rank whose call itself failed: its error does not say that a peer had left, and others' do.
+
+    Example: rank 1's forward() says that the last backward() had left out parameters, ranks 0 and 2 lost their peer →
+    rank 1.
+    """
+    own = {rank: end for rank, end in failed.items() if end.message and not is_echo(end)}
+    if not own or len(own) == len(failed):
+        return None
+    first = min(own, key=lambda rank: (own[rank].at, rank))
+    ranks = tuple(sorted(r for r, end in own.items() if r == first or _alike(end, own[first])))
+    sure = "its error is the only one that does not say that a peer had left"
+    return Blame(Gone(), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _ended_well_before(case: Case, moment: float) -> tuple[int, str] | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import story
+from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
-from hangdoc.model.kinds import Confidence
+from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
 _MOST_ALTERNATIVES = 2
@@ -36,7 +37,7 @@ def blame(case: Case) -> Blame[Explanation]:
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)
-    if judged and _breaks_tie(told, judged[0]):
+    if judged and _breaks_tie(case, told, judged[0]):
         sure = f"{told.sure}; {_points_to(judged[0])}"
         return replace(told, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not judged or judged[0].share < _NEEDED[told.confidence] or {*told.culprits} <= {*judged[0].culprits}:
@@ -44,12 +45,17 @@ def blame(case: Case) -> Blame[Explanation]:
     return replace(_supposed(case, judged), proved=told.proved or bool(case.graph.stuck))
 
 
-def _breaks_tie(told: Blame[Explanation], likeliest: Hypothesis) -> bool:
-    """True if the story names one of several equally small repairs of calls, and much more speaks for that one."""
+def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:
+    """True if the story names one of several equally small repairs of calls, and much more speaks for that one: not
+    where some ranks, or which group a call is of, or a message's peer, could not be seen."""
     found = told.found
-    gap = found.gap if type(found) is Diverged and told.alternatives else None
+    gap = found.gap if type(found) is Diverged and told.alternatives and not found.alignment.history.blind else None
+    activities = case.activities.values()
+    messages = any(each.kind in MESSAGES or each.reason == WaitReason.UNKNOWN for each in activities)
+    whole = case.job.mode != "log" and all_groups_are_whole(case)
+    seen = not case.hidden and not messages and (bool(case.programs) or whole)
     same = gap is not None and gap.token.op != "new_group" and likeliest.culprits == told.culprits
-    return same and likeliest.share >= _BREAKS_A_TIE
+    return seen and same and likeliest.share >= _BREAKS_A_TIE
 
 
 def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
