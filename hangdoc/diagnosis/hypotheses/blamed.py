@@ -23,6 +23,9 @@ from 0 on, but there the judge has been weighed, and stories are read by people.
 _BREAKS_A_TIE = 0.9
 """The share from which on the ranks of a story are no more one of several sets that fit: as for other ranks."""
 
+_UNSEEN = (WaitReason.UNKNOWN, WaitReason.UNNAMED)
+"""Waits that may be in a call or a message of any kind."""
+
 _MOST_SURE = 0.99
 """Evidence is no proof."""
 
@@ -51,7 +54,7 @@ def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> 
     found = told.found
     gap = found.gap if type(found) is Diverged and told.alternatives and not found.alignment.history.blind else None
     activities = case.activities.values()
-    messages = any(each.kind in MESSAGES or each.reason == WaitReason.UNKNOWN for each in activities)
+    messages = any(each.kind in MESSAGES or each.reason in _UNSEEN for each in activities)
     whole = case.job.mode != "log" and all_groups_are_whole(case)
     seen = not case.hidden and not messages and (bool(case.programs) or whole)
     same = gap is not None and gap.token.op != "new_group" and likeliest.culprits == told.culprits
