@@ -17,7 +17,6 @@ from hangdoc.diagnosis.blame.dropped_work import DroppedWork
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
-from hangdoc.diagnosis.blame.skipped_round import SkippedRound
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
@@ -81,7 +80,7 @@ def code_excerpts(
 def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:
     point = blame.diverged.branch_point if blame.diverged is not None else None
     branch = divergence.branch if divergence is not None else None
-    if isinstance(blame.found, SkippedRound | OddPast | Supposed) and branch is not None:
+    if isinstance(blame.found, OddPast | Supposed) and branch is not None:
         yield _Note(branch.file, branch.line, "", condition=branch.condition.removesuffix(":").removeprefix("if "))
     if blame.diverged is None or point is None:
         return

@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hangdoc.diagnosis.calls.channels import stage
 from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
 from hangdoc.diagnosis.calls.events import Events
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, distinct, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
+from hangdoc.diagnosis.calls.repair import smallest_repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks, held_up_in_groups, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.execution.parting import Executions
@@ -24,7 +26,6 @@ from hangdoc.diagnosis.source.polls import calls_in_its_loop
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
-from hangdoc.diagnosis.state.actor_calls import busy_actors
 from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, never_goes_on
@@ -114,6 +115,25 @@ class Case:
             standing = [] if held_up_in_groups(self.activities) else from_stacks(self.activities)
             return [rounds_joined(history, self.sources) for history in standing]
         return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
+
+    @cached_property
+    def smallest_repairs(self) -> frozenset[tuple[int, ...]]:
+        """Whom the smallest repairs of all calls and messages together change: after each of them all can go on."""
+        if not self.programs:
+            return frozenset()
+        inside = {*self.held, *self.chains}
+        outside = {
+            rank: self._main_thread(rank)
+            for rank, activity in self.activities.items()
+            if activity.kind not in COMMUNICATING and rank not in inside
+        }
+        where = stage(self.programs, self.histories, ended=self.ended, unknown=self.hidden, outside=outside)
+        return frozenset(repair.culprits for repair in smallest_repairs(where))
+
+    def _main_thread(self, rank: int) -> int | None:
+        process = self.ranks[rank].process
+        look = process.last if process is not None else None
+        return look.main.python_id if look is not None and look.main is not None else None
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -265,13 +285,8 @@ class Case:
             self.shared_locks,
             self.streams,
             chains=self.chains,
-            setters=setters(self.activities, self.sources) | self.busy_actors,
+            setters=setters(self.activities, self.sources),
         )
-
-    @cached_property
-    def busy_actors(self) -> dict[int, tuple[int, ...]]:
-        """Rank that waits for a method of another actor → the actors that cannot run it before they are done."""
-        return busy_actors(self.activities, self.sources)
 
     @cached_property
     def chains(self) -> dict[int, Chain]:

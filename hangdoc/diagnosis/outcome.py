@@ -7,6 +7,7 @@ import math
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.idle_server import waits_for_requests
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
+from hangdoc.diagnosis.blame.odd_by_value import OutOfStep
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.state.process import helpers_below, is_moving
@@ -41,7 +42,7 @@ def has_nothing_to_do(case: Case, found: Blame[Explanation]) -> bool:
 def will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
     """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
     the store while all ranks wait."""
-    if not isinstance(found.found, OutsideWait | Supposed):
+    if not isinstance(found.found, OutsideWait | OutOfStep | Supposed):
         return False
     # Of ranks that are only supposed to be to blame, it is the others who wait for such a thing as well.
     outside = found.culprits if isinstance(found.found, OutsideWait) else tuple(case.activities)

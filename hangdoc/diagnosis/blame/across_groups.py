@@ -8,10 +8,9 @@ from itertools import combinations
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
 from hangdoc.diagnosis.blame.tie_break import decided_by_culprits
-from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
-from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, merged
-from hangdoc.diagnosis.calls.replay import completes
-from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
+from hangdoc.diagnosis.calls.alignment import Alignment, repairs
+from hangdoc.diagnosis.calls.history import GroupHistory, merged
+from hangdoc.diagnosis.condition.divergence_point import settle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import Confidence
@@ -28,7 +27,7 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
 
     Example: rank 0 calls on group 1, then on group 2, rank 1 the other way round → one of the two has to move a call.
     """
-    odd = _odd_step(case) or _left_out_by_a_thread(case)
+    odd = _odd_step(case)
     if odd is not None:
         return odd
     found: list[list[Alignment]] = []
@@ -75,38 +74,6 @@ def _groups_compared(case: Case) -> list[list[GroupHistory]]:
     return [each for each in compared if not _by_several_threads([threads[history.key] for history in each])]
 
 
-def _left_out_by_a_thread(case: Case) -> Blame[Diverged] | None:
-    """The call that ranks lack which wait in another group, where threads of their own call on each of the two.
-
-    Example: ranks 0 and 2 wait for a future whose thread is in the all_gather of a checkpoint's group, rank 1 started
-    none and is in the barrier after it → that all_gather.
-    """
-    threads: dict[GroupKey, _Threads] = {}
-    for history in case.histories:
-        stuck = case.graph.stuck & set(history.members)
-        elsewhere = {r for r in stuck if (case.activities[r].group, case.activities[r].members) != history.key}
-        there = {(case.activities[r].group, case.activities[r].members) for r in elsewhere}
-        if not 0 < len(elsewhere) < len(stuck):
-            continue
-        threads = threads or {each.key: _threads(each) for each in case.histories}
-        others = [threads[key] for key in there if key in threads]
-        if not any(_by_several_threads([threads[history.key], each]) for each in others):
-            continue
-        candidates = repairs(history, case.ended | elsewhere)
-        enough = [a for a in candidates if elsewhere.issuperset(a.culprits) and case.graph.dissolves(a.culprits)]
-        if enough:
-            return at_most_likely(decide(case, [_as_left_out(case, a) for a in enough], proved=True))
-    return None
-
-
-def _as_left_out(case: Case, alignment: Alignment) -> Alignment:
-    """The repair that adds the others' call to ranks that are not at their end but in a call of another group."""
-    gap, pending = alignment.first, case.programs[alignment.culprits[0]].pending
-    if gap is None or gap.theirs is None or not pending:
-        return alignment
-    return replace(alignment, gaps=(Gap("insert", gap.ranks, gap.theirs, pending[0], gap.theirs),))
-
-
 def _by_several_threads(groups: list[_Threads]) -> bool:
     """True if some rank calls on the groups from threads of which none calls on two of them: threads take no turns, so
     that in which order their calls come says nothing. ``groups``: the threads that call on each.
@@ -137,7 +104,7 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
         elsewhere = {r for r in members if (case.activities[r].group, case.activities[r].members) != history.key}
         for candidate in repairs(history, case.ended | elsewhere) if 0 < len(elsewhere) < len(members) else ():
             moved = settle(case, candidate)
-            if moved is not candidate and completes(case.programs, case.histories, case.ended, [in_its_group(moved)]):
+            if moved is not candidate and moved.culprits in case.smallest_repairs:
                 found.setdefault(moved.culprits, moved)
     if len(found) != 1:
         return None

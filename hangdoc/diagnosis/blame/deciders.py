@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
-from hangdoc.diagnosis.blame.both_read import both_read
 from hangdoc.diagnosis.blame.crossed_by_item import CrossedByItem, crossed_by_item
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
@@ -22,7 +21,6 @@ from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
-from hangdoc.diagnosis.blame.kept_connection import kept_connection
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.message_blame import (
     ahead_of_its_message,
@@ -37,13 +35,11 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
-from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
+from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
     cut_off,
@@ -55,7 +51,6 @@ from hangdoc.diagnosis.blame.with_roots import (
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
-    call_left_out,
     ended_ranks,
     gone_ranks,
     held_up_unseen,
@@ -151,12 +146,6 @@ def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[
     return unequal_exchange(inquiry.case)
 
 
-def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A pipeline that did another number of rounds than its siblings. Before a single rank's own loop, which all of its
-    ranks left, and before the divergence, which sees no more than one stage of it."""
-    return replica_differs(inquiry.case)
-
-
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left its own loop's order, or that of its siblings, among devices that wait in messages. Before the
     divergence: ranks that pass messages have different calls by nature."""
@@ -192,11 +181,11 @@ def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     return inquiry.disagreement
 
 
-def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicroBatches] | None:
+def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
     """Stages of a pipeline that count their micro-batches differently, by a number of the program's own that all of
-    them show, or by their schedules. Before the graph, in which neighbors that wait for each other's messages are a
+    them show. Before the graph, in which neighbors that wait for each other's messages are a
     circle."""
-    return odd_schedule(inquiry.case) or uneven_micro_batches(inquiry.case)
+    return uneven_micro_batches(inquiry.case)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -207,16 +196,9 @@ def waiting_threads(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
-    kept_connection,
     missing_request,
     thread_wait,
 )
-
-
-def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
-    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
-    it."""
-    return unset_key(inquiry.case)
 
 
 def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
@@ -235,12 +217,12 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, one that comes later, a missing partner, the order across groups, a question without an answer, the
-    lines of the stacks; a circle is always there."""
+    went astray, one that comes later, a missing partner, the order across groups, the lines of the stacks; a circle is
+    always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, both_read, compare_places, cycle)
+    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 
@@ -255,7 +237,6 @@ DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
     message_gone_astray,
-    whole_replica,
     own_loop,
     groups_crossed,
     items_in_other_order,
@@ -268,7 +249,6 @@ DECIDERS: tuple[Decider, ...] = (
     ended_first,
     other_micro_batches,
     waiting_threads,
-    key_left_out,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
@@ -279,7 +259,6 @@ DECIDERS: tuple[Decider, ...] = (
     past_what_others_poll_for,
     waiting_roots,
     threads_on_one_group,
-    call_left_out,
     other_way_before,
     all_arrived,
     held_up_unseen,

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.larger_groups import alone_of_all, led_alone
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, decided_by_culprits, has_pending
-from hangdoc.diagnosis.blame.usual_way import alone_by_lines, left_usual_way
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
-from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
@@ -33,7 +30,6 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.operations import operation
-from hangdoc.model.wording import ranks_text
 
 _FEW = 3
 """Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
@@ -81,7 +77,8 @@ def at_most_likely(blamed: Blame[Diverged]) -> Blame[Diverged]:
 
 
 def best_repair(case: Case) -> Blame[Diverged] | None:
-    """The smallest repair over all groups after which the job would go on; None where every group's calls match.
+    """The smallest repair of the group that diverged first; None where every group's calls match. It is certain only
+    if all channels together need no other.
 
     Example: rank 2 made an extra barrier on the default group, and all later calls of two other groups are late → the
     repair without that barrier.
@@ -90,24 +87,19 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     by_group = [found for h in several if (found := all_repairs(h, case.ended & set(h.members)))]
     if not by_group:
         return _shifted_for_good(case)
-    candidates, explains_all = _most_telling(case, by_group)
+    # The group that diverged first explains the others.
+    candidates = min(map(cheapest, by_group), key=lambda group: min(each.when for each in group))
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    if blamed.confidence == Confidence.CERTAIN and not (explains_all and _explains_devices(case, blamed.found)):
-        return at_most_likely(blamed)
-    return blamed
+    known = case.smallest_repairs or frozenset([blamed.culprits])  # none: too much to try, or nothing that they tell
+    return blamed if blamed.culprits in known and _explains_devices(case) else at_most_likely(blamed)
 
 
-def _explains_devices(case: Case, found: Diverged) -> bool:
-    """False if calls of other groups, which devices come to in the order of their issue, still wait after the repair:
-    then more is missing than it says. Example: the others are in the next round of a loop, in which they make calls of
-    several groups, and the culprits have made none of these.
-    """
-    if not case.streams:
-        return True
-    histories = [found.alignment.history if h.key == found.alignment.history.key else h for h in case.histories]
-    return completes(case.programs, histories, case.ended, [found.alignment], in_order=True)
+def _explains_devices(case: Case) -> bool:
+    """False if no repair of all channels is known of devices, which come to their calls in the order of their issue:
+    then more may be missing than a group's repair says."""
+    return not case.streams or bool(case.smallest_repairs)
 
 
 def _shifted_for_good(case: Case) -> Blame[Diverged] | None:
@@ -125,30 +117,6 @@ def _shifted_for_good(case: Case) -> Blame[Diverged] | None:
         if blamed is not None and blamed.found.branch_points and blamed.found.branch_points[0].guarded == 0:
             return at_most_likely(blamed)
     return None
-
-
-def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Alignment], bool]:
-    """(the repairs to choose from, whether everything completes after each of them). ``by_group``: those of each group.
-
-    Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group.
-    If no repair alone does, the group that diverged first explains the others.
-    """
-    smallest = [cheapest(alignments) for alignments in by_group]
-    for offered in (smallest, by_group) if case.programs else ():
-        enough = completing(case.programs, case.histories, case.ended, offered)
-        if enough and not (_only_active(case) and _are_most(enough[0])):
-            return enough, True
-    return min(smallest, key=lambda group: min(a.when for a in group)), False
-
-
-def _only_active(case: Case) -> bool:
-    """True if a call that is in no dump may have completed: then what does not complete in a replay may be done."""
-    return bool(case.streams) and any(program.journal.active_only for program in case.programs.values())
-
-
-def _are_most(alignment: Alignment) -> bool:
-    """True if the repair changes more of the group's ranks than it leaves as they are."""
-    return 2 * len(alignment.culprits) > len(alignment.history.members)
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
@@ -171,12 +139,6 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     rest = tuple(r for r in history.members if r not in without)
     if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in points):
         tie, others = "unbroken", (rest,)
-    if tie == "unbroken" and alone_of_all(case, chosen.culprits, history.members, points):
-        tie = led_alone(points[0], chosen.culprits)
-    if tie == "unbroken" and (skips := left_usual_way(case, chosen, points)) is not None:
-        tie = f"`{skips.guard.condition}` has led {ranks_text(chosen.culprits)} alone past a call that was made before"
-    if tie == "unbroken" and (left := alone_by_lines(case, chosen)) is not None:
-        tie = f"line {left.line} has run on {ranks_text(chosen.culprits)} alone"
     anew = decided_by_culprits(case, chosen, points) if tie and late is None else ""
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved, anew)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:

@@ -17,7 +17,6 @@ from hangdoc.diagnosis.blame.siblings import departures
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.recorded_tokens import first_pending
-from hangdoc.diagnosis.calls.same_program import strays
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -49,12 +48,11 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     taken = set(_concerned(found))
     further = _sisters(case, found)
     taken.update(rank for each in further for rank in (*each.culprits, *each.others))
-    left = strays(case.programs) if case.streams else {}
     # Through messages all wait for each other.
     groups = [] if any(a.kind in MESSAGES for a in case.activities.values()) else case.histories
     for history in sorted(groups, key=lambda h: (-len(h.members), h.key)):
         if taken.isdisjoint(history.members) and len(further) < _MOST:
-            for each in (*_of_group(case, history), *_strayed(history, left)):
+            for each in _of_group(case, history):
                 further.append(each)
                 taken.update(history.members)
                 break
@@ -150,21 +148,3 @@ def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further
         if len(candidates) == 1:
             gap: Gap | None = candidates[0].first
             yield Further(candidates[0].culprits, "calls", gap.token if gap is not None else call)
-
-
-def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:
-    """The members that left the program of most ranks, where the group waits and the others of it kept to it."""
-    if not _under_way(history):
-        return
-    # A group that all its members use otherwise than the rest of the job is the program's own way.
-    ranks = tuple(r for r in history.members if r in left and not _left_together(left, left[r]))
-    if ranks and 2 * len(ranks) < len(history.members):
-        yield Further(ranks, "calls", left[ranks[0]])
-
-
-def _left_together(left: dict[int, Token], at: Token) -> bool:
-    """True if all members of the call's group left the others' program at that same call."""
-    calls = [left.get(member) for member in at.group[1]]
-    return all(
-        c is not None and (c.group, c.op, c.sizes, c.site) == (at.group, at.op, at.sizes, at.site) for c in calls
-    )

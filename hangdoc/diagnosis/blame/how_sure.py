@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of
 from hangdoc.diagnosis.source.loops import asks_again
 from hangdoc.diagnosis.state.process import blocking_thread, descendants, is_moving
@@ -13,20 +10,6 @@ from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.diagnosis.state.unseen import all_on_this_host
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.wording import ranks_text
-
-
-def unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
-    """``found``, with the waiting ranks as an alternative where most ranks poll, or wait on the store, at one line.
-
-    Then the few elsewhere may have skipped the line that the many wait at, and may be to blame instead.
-    """
-    waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
-    lines = {case.activities[r].where for r in found.culprits}
-    by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
-    if not by_hand or len(lines) > 1 or len(found.culprits) <= len(waiting) or not waiting:
-        return found
-    sure = f"{ranks_text(waiting)} may have skipped what the others wait for"
-    return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def polls(case: Case, rank: int) -> bool:

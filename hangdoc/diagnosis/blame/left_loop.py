@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.last_round import is_in_one_round, rounds_of
-from hangdoc.diagnosis.condition.loops.way_out import way_out_of
+from hangdoc.diagnosis.condition.last_round import is_in_one_round
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, loops_around
-from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -52,42 +48,6 @@ def left_loop(case: Case, rank: int) -> LeftLoop | None:
         later = _are_later(case, loop, frame, inside, gone)
         return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
     return None
-
-
-def left_beside_others(case: Case, waiter: int, peer: int) -> LeftLoop | None:
-    """The loop in which other ranks wait for messages of the waiter's, and which the peer has left, where no history
-    shows what it passed there: these ranks have the same part as the peer.
-
-    Example: rank 0 waits in recv from 3, which is in a barrier, and ranks 1, 2 and 4 wait for rank 0 in
-    `for batch in loader: ⏎ push_pull(batch)` before that barrier → that loop, still (1, 2, 4), gone (3,).
-    """
-    if case.has_history:
-        return None
-    mine = case.activities[peer].stack
-    found: dict[tuple[str, tuple[int, str]], tuple[BranchPoint, list[int]]] = {}
-    for rank, activity in case.activities.items():
-        theirs = rank not in (waiter, peer) and activity.kind in MESSAGES and activity.peer == waiter
-        if not theirs or not is_past(case.sources, mine, activity.stack) or _is_behind(case, peer, rank):
-            continue
-        sides = (mine, activity.stack)
-        points = diverging_guards(case.sources, case.values, sides, ((peer,), (rank,)))
-        loop = next((p for p in points if p.uneven and p.guarded == 1 and not p.of_library), None)
-        if loop is not None:
-            found.setdefault((loop.file, loop.guard.place), (loop, []))[1].append(rank)
-    if not found:
-        return None
-    loop, still = max(found.values(), key=lambda each: len(each[1]))
-    if len(still) < 2:
-        return None  # one rank in the loop may have made the round too many
-    out = way_out_of(case, loop)
-    way_out = Condition(out.guard.condition, out.file, out.guard.line) if out is not None else None
-    at = Frame(loop.file, loop.guard.line, loop.function)
-    return LeftLoop(tuple(still), (peer,), loop.guard.condition, at, later=False, way_out=way_out)
-
-
-def _is_behind(case: Case, rank: int, other: int) -> bool:
-    rounds = rounds_of(case, rank, other)
-    return rounds is not None and rounds[0] < rounds[1]
 
 
 def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop
+from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_loop
 from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
@@ -30,7 +30,7 @@ from hangdoc.diagnosis.messages.faults import (
     wrong_peer,
     wrong_peer_by_stacks,
 )
-from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
+from hangdoc.diagnosis.messages.late import is_on_its_way
 from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in
@@ -67,7 +67,7 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
         if peer in alone and not is_on_its_way(case, waiter, peer):
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
-            left = left_loop(case, peer) or left_beside_others(case, waiter, peer)
+            left = left_loop(case, peer)
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
@@ -148,7 +148,7 @@ def odd_message(
     if strangers is not None:
         sure = f"no message of {ranks_text(strangers.ranks)} has a partner, and all others have one"
         return Blame(strangers, strangers.ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    skipped = left_out(case) or left_out_of_a_round(case) if found is None else None
+    skipped = left_out(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once skipped a {skipped.op} that it had always made there"
         if skipped.fewer > 1:

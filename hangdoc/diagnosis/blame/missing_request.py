@@ -13,7 +13,6 @@ import ast
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hangdoc.diagnosis.blame.asked_more import AskedMore, asked_more
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
@@ -73,7 +72,7 @@ class AllAsked(Explanation):
 
 def missing_request(
     case: Case,
-) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[OutOfStep] | Blame[AskedMore] | None:
+) -> Blame[MissingRequest] | Blame[NoFurtherRequest] | Blame[AllAsked] | Blame[OutOfStep] | None:
     """The blame of the ranks that neither called the function nor run it, and that wait for those who did; of a
     function that waits for another one, of those that made calls of that one before.
 
@@ -114,8 +113,7 @@ def missing_request(
     sure = f"{called}() waits for {further}, which {ranks_text(absent)} alone could make"
     if len(absent) < len(waiting) and not unknown:
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
-    tie = Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
-    return asked_more(case, absent, waiting, chain) or tie
+    return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
 
 
 def serves_on_main(case: Case, rank: int) -> bool:

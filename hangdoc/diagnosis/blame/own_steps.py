@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable
-from operator import attrgetter
 
 from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
+from hangdoc.diagnosis.calls.history import END, RankProgram, Token
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import Site, fork
@@ -118,49 +116,6 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
         return True
     steps, known = _way_to(program, token)
     return not steps <= known
-
-
-def only_one_to_go(case: Case, alignment: Alignment) -> bool:
-    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'.
-
-    Example: in each of four groups of two, one rank goes from A to B; in one group the other rank goes from A to C →
-    True for the repair of that rank.
-    """
-    gap, members = alignment.first, set(alignment.history.members)
-    outside = {rank: program for rank, program in case.programs.items() if rank not in members}
-    if gap is None or gap.mine is None or gap.theirs is None or not outside:
-        return False
-    taken = {
-        (_place(program, before), _place(program, after))
-        for program in _unlike(outside)
-        for before, after in zip(program.tokens, program.tokens[1:], strict=False)
-    }
-    ways = []
-    for token in (gap.mine, gap.theirs):
-        program = case.programs.get(token.rank)
-        if program is None or not 0 < token.order < len(program.tokens):
-            return False
-        ways.append(_way_to(program, token)[0] <= taken)
-    return ways == [False, True]
-
-
-def _unlike(programs: dict[int, RankProgram]) -> list[RankProgram]:
-    """One of the programs of each way through the code: rows of a mesh do the same in groups of other names."""
-    found: dict[Hashable, RankProgram] = {}
-    looked_at: set[Hashable] = set()
-    for program, _ in distinct(programs):
-        labels = {name: name for name in program.recording.by_group}
-        labels.update({name: group.description for name, group in program.groups.items() if group.description})
-        stacks, course = id(program.recording.stacks), program.recording.course
-        if course is not None:
-            same = stacks, course, tuple([labels[name] for name in program.recording.by_group])
-            if same in looked_at:
-                continue
-            looked_at.add(same)
-        calls = program.journal.calls
-        described = tuple(map(labels.get, map(attrgetter("group"), calls)))
-        found.setdefault((stacks, tuple(map(attrgetter("stack"), calls)), described), program)
-    return list(found.values())
 
 
 def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]:

@@ -101,11 +101,8 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
         return Blame(Gone(), (left[0],), proved=True, confidence=how, sure=left[1])
     if case.hidden:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
-    return (
-        _failed_in_its_call(failed)
-        or _ended_meanwhile(case, failed)
-        or Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
-    )
+    gone = Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+    return _failed_in_its_call(failed) or _ended_meanwhile(case, failed) or gone
 
 
 def _ended_meanwhile(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:

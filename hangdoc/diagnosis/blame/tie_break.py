@@ -1,28 +1,22 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, a
-lock that the call is made under, the ranks beside them in a larger group, a recorded decision that is new to a rank,
-the ranks' own histories, a condition that asks for the rank in a function, other groups, exits, the order of the ranks'
-own earlier calls.
+They are tried in this order: a condition on the rank, the ranks beside them in a larger group, a recorded decision that
+is new to a rank, the ranks' own histories, exits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
 from hangdoc.diagnosis.blame.own_steps import (
     left_its_turn,
     left_own_path,
     may_end_a_loop,
-    only_one_to_go,
     others_strayed,
     strayed,
 )
-from hangdoc.diagnosis.blame.wait_cycle import lock_holders
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.own_order import own_breaks, own_orders
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.by_value import decided_anew
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
@@ -37,7 +31,6 @@ from hangdoc.diagnosis.condition.divergence_point import (
 from hangdoc.diagnosis.condition.elsewhere.caught import in_exit
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.model.wording import ranks_text
 
 
@@ -63,16 +56,11 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         return options[0].alignment, "", options[0].guards
     # The surest comes first; each answers only if it fits exactly one of the repairs.
     tried = (
-        _by_interruption,
         _by_condition_on_rank,
-        _by_lock,
         _by_company,
         _by_new_decision,
         _by_own_history,
-        _by_what_asks_for_rank,
-        _by_other_groups,
         _by_its_end,
-        _by_own_order,
     )
     for breaks in tried:
         found = breaks(case, options)
@@ -96,16 +84,6 @@ def _option(case: Case, candidate: Alignment) -> _Option:
     return _Option(alignment, branch_points_of(case, alignment), alignment.when != candidate.when)
 
 
-def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose call comes from code that interrupts a program, the reason in words)."""
-    fit = [o for o in options if was_interrupted(case, o.alignment.first)]
-    return (
-        (fit[0], f"{_culprits_text(fit[0])} made the call from code that interrupts a program")
-        if len(fit) == 1
-        else None
-    )
-
-
 def has_pending(case: Case, alignment: Alignment) -> bool:
     """True if the culprits' call is made by the exit of a context that an exception left."""
     gap = alignment.first
@@ -123,16 +101,6 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
         if match is not None:
             return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
     return None
-
-
-def _by_lock(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits hold a lock between processes that others wait for, the reason in words): they
-    let nobody else come to the call."""
-    holders = lock_holders(case)
-    fit = [o for o in options if o.alignment.culprits and holders.issuperset(o.alignment.culprits)]
-    return (
-        (fit[0], f"{_culprits_text(fit[0])} made the call under a lock that others wait for") if len(fit) == 1 else None
-    )
 
 
 def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
@@ -176,48 +144,11 @@ def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] |
     return (fit[0], f"{_culprits_text(fit[0])} left a path it had taken before") if len(fit) == 1 else None
 
 
-def _by_what_asks_for_rank(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the option whose culprits a function that asks for the rank sent another way, the reason in words).
-
-    Example: `if self.due(step):`, where `due` returns `self.rank == 0 and …` → the ranks for which it was true.
-    """
-    for option in options:
-        top = option.guards[0] if option.guards else None
-        if top is None or top.uneven or not asks_for_rank(case.sources, top.file, top.guard.line):
-            continue
-        sides = (option.alignment.culprits, others_in(option.alignment))
-        chosen = sides[top.guarded if top.guard.taken else 1 - top.guarded]
-        match = next((o for o in options if o.alignment.culprits == chosen), None)
-        if match is not None:
-            return match, f"`{top.guard.condition}` was true on {ranks_text(chosen)} alone, and asks for the rank"
-    return None
-
-
-def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits did what no rank of another group does, the reason in words)."""
-    fit = [o for o in options if only_one_to_go(case, o.alignment)]
-    if len(fit) != 1:
-        return None
-    return fit[0], f"ranks of other groups took the path of {ranks_text(others_in(fit[0].alignment))}"
-
-
 def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits have ended while others go on, the reason in words)."""
     # Where others have ended as well, ending is what the program does there.
     fit = [o for o in options if _ended_there(case, o.alignment) and not others_strayed(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} ended while others still communicate") if len(fit) == 1 else None
-
-
-def _by_own_order(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits leave the order of their own earlier calls now, by a call that they have made
-    before, the reason in words); None where some have ended, as an end that was seen says more."""
-    if any(case.ended.intersection(option.alignment.culprits) for option in options):
-        return None
-    members = {rank for option in options for rank in option.alignment.history.members}
-    left = own_breaks(own_orders({rank: case.programs[rank] for rank in sorted(members & case.programs.keys())}))
-    now = {rank for rank, breaks in left.items() if breaks[-1].is_newest and breaks[-1].is_known}
-    fit = [o for o in options if now.issuperset(o.alignment.culprits)]
-    return (fit[0], f"{_culprits_text(fit[0])} left the order of its own earlier calls") if len(fit) == 1 else None
 
 
 def _culprits_text(option: _Option) -> str:

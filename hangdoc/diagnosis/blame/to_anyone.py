@@ -6,11 +6,10 @@ Example: ranks 0 and 1 serve rows, ranks 2 to 4 ask them for rows and then send 
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable
 
-from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_beside_others, left_loop
+from hangdoc.diagnosis.blame.left_loop import left_loop
 from hangdoc.diagnosis.blame.message_blame import (
     ExchangeTooMany,
     MissingPartner,
@@ -22,23 +21,16 @@ from hangdoc.diagnosis.blame.message_blame import (
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import LeftOut
-from hangdoc.diagnosis.source.loops import ways_out
-from hangdoc.diagnosis.source.message_calls import passes_message
-from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, names_in, walk
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
-from hangdoc.model.wording import ranks_text
 
 _FEWEST_EACH = 3
 """Messages of each of the other ranks before one less is odd; chosen by hand."""
 _FEWEST_OF_LINE = 2
 """The same of messages from one line, which alone are one less, by ranks that are in one call; chosen by hand."""
-_FEWEST_ASKING = 2
-"""Ranks in the loop that one rank has left, from which on that one is the odd one; chosen by hand."""
 _MOST_COMPARED = 64
 """Ranks that are compared one by one with all others; chosen by hand: the cost is their square."""
 _MOST_NAMED = 8
@@ -54,7 +46,7 @@ def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None
     Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
     rank 0, alternatives (1,) and (2,).
     """
-    sender = unanswered(case) or fewer_to_anyone(case) or left_out_to_anyone(case) or left_the_others(case)
+    sender = fewer_to_anyone(case) or left_out_to_anyone(case)
     if sender is not None:
         return sender
     roots = tuple(sorted(case.graph.roots))
@@ -123,87 +115,6 @@ def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
     ((rank, by),) = skipping.items()
     sure = f"rank {rank} alone has run what skips a message"
     return Blame(MissingPartner(alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def unanswered(case: Case) -> Blame[MissingPartner] | None:
-    """The rank that takes messages from anyone, where it has taken a request of the only rank that waits for its
-    answer, and has answered each of its requests before.
-
-    Example: rank 2 has sent three requests to rank 0 and got two answers, rank 0 waits for the next request of any
-    rank, and ranks 1 and 3 are in the barrier behind theirs → rank 0.
-    """
-    takers = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
-    asking = [rank for rank, activity in case.activities.items() if activity.peer in takers]
-    others = [rank for rank in case.activities if rank not in (*takers, *asking)]
-    if len(takers) != 1 or len(asking) != 1 or any(case.activities[rank].kind in MESSAGES for rank in others):
-        return None
-    (taker,), (rank,) = takers, asking
-    mine, journal = case.ranks[rank].journal, case.ranks[taker].journal
-    if mine is None or journal is None or not mine.has_all_messages or not others:
-        return None
-    ways = [message_way(m.op) for m in mine.point_to_points if m.peer == taker]
-    given = [m for m in journal.point_to_points if m.peer == rank and message_way(m.op) == "send"]
-    awaited = [at for at, way in enumerate(ways) if way == "recv"]
-    if not given or len(given) != len(awaited) - 1 or any(at == 0 or ways[at - 1] != "send" for at in awaited):
-        return None
-    skipped = LeftOut(taker, rank, "send", journal.stack(given[-1].stack))
-    sure = f"rank {rank} has sent rank {taker} {len(awaited)} requests, and got {len(given)} answers"
-    return Blame(MissingPartner(skipped), (taker,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def left_the_others(case: Case) -> Blame[MissingPartner] | None:
-    """The one rank that has left the loop in which all others wait for the answer of the rank that takes messages from
-    anyone: it alone could still send one. Not one that went through all of the loop, or was sent away.
-
-    Example: rank 0 waits for the gradients of any worker, and holds its answers back until the slowest has sent its
-    own; ranks 1, 2 and 4 wait for these answers in `for step in range(steps):`, and rank 3 is past that loop → rank 3.
-    """
-    takers = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
-    if len(takers) != 1:
-        return None
-    (taker,) = takers
-    asking = [r for r, a in case.activities.items() if a.kind == ActivityKind.RECV and a.peer == taker]
-    gone = [rank for rank in case.activities if rank not in asking and rank != taker]
-    if len(gone) != 1 or len(asking) < _FEWEST_ASKING or case.activities[gone[0]].kind in MESSAGES:
-        return None
-    left = left_loop(case, gone[0]) if case.has_history else left_beside_others(case, taker, gone[0])
-    if left is None or not set(asking) <= set(left.still) or not _left_by_itself(case, left):
-        return None
-    sure = f"{ranks_text(tuple(asking))} wait for rank {taker} in the loop that rank {gone[0]} has left"
-    return Blame(MissingPartner(left=left), (gone[0],), proved=True, confidence=Confidence.LIKELY, sure=sure)
-
-
-def _left_by_itself(case: Case, left: LeftLoop) -> bool:
-    """True if the loop can end early, by nothing that the function has received, and the function sends nothing behind
-    it: who goes through all its items, is sent away or takes its leave may have gone.
-
-    Example: `if loss < self.goal: ⏎ return`; not `dist.recv(order, src=0) ⏎ if order.item() == STOP: ⏎ return`.
-    """
-    tree = case.sources.function(left.frame.file, left.frame.line)
-    here = enclosing_function(tree, left.frame.line) if tree is not None else None
-    out = {line for line, _ in ways_out(tree, left.frame.line)} if tree is not None else set()
-    if here is None or not out:
-        return False
-    calls = [node for node in walk(here) if isinstance(node, ast.Call)]
-    loop = next((n for n in walk(here) if isinstance(n, LOOPS) and n.lineno == left.frame.line), here)
-    end = getattr(loop, "end_lineno", None) or left.frame.line
-    if any(call.lineno > end and passes_message(case.sources, call, names("sends_message")) for call in calls):
-        return False
-    taking = [call for call in calls if passes_message(case.sources, call, names("receives_message"))]
-    received = {name for call in taking for argument in call.args[:1] for name in names_in(argument)}
-    for node in walk(here):
-        if isinstance(node, ast.Assign):
-            computed = any(isinstance(part, ast.BinOp) for part in walk(node.value))
-            if any(part in taking for part in walk(node.value)) or (not computed and _names(node.value, received)):
-                received |= {name for target in node.targets for name in names_in(target)}
-    out.add(left.frame.line)
-    tests = (n.test for n in walk(here) if isinstance(n, ast.If | ast.While) and n.lineno in out)
-    return not any(_names(test, received) for test in tests)
-
-
-def _names(expression: ast.expr, wanted: set[str]) -> bool:
-    """True if the expression names one of these, or what belongs to it: `word.item()` names 'word'."""
-    return any(name == each or name.startswith(f"{each}.") for name in names_in(expression) for each in wanted)
 
 
 def _sides(case: Case) -> tuple[list[int], list[int]]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from hangdoc.diagnosis.blame.divergences import decide
-from hangdoc.diagnosis.blame.larger_groups import alone_of_all, led_alone
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, group_shown, is_given_group
@@ -74,9 +73,6 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
     if point is not None and point.rank_like and point.guarded == 0 and _at_its_line(case, first) == (first,):
         sure = f"{blamed.sure}; only the call of rank {first} is under a condition on the rank"
         return replace(blamed, alternatives=(), sure=sure)
-    if others and alone_of_all(case, (first,), blamed.found.alignment.history.members, blamed.found.branch_points):
-        sure = f"{blamed.sure}; {led_alone(blamed.found.branch_points[0], (first,))}"
-        return replace(blamed, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not others:
         return replace(blamed, sure=f"{blamed.sure}; whichever of its groups each call is of")
     unknown = "" if _are_shown(case) else "; which of its groups each call is of could not be seen"

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
+from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
@@ -77,20 +77,6 @@ class WaitCycle(Explanation):
     """Under what the culprit alone has been before it asked another rank for something that it never got."""
     in_turn: Frame | None = None
     """The loop over its peers in which each rank of the ring is still to come to the one that waits for it."""
-
-
-def odd_schedule(case: Case) -> Blame[WaitCycle] | None:
-    """The blame of the one rank whose pipeline goes through another number of micro-batches; None where none does.
-
-    Before the messages themselves: which of them has no partner depends on how far each rank came in its schedule.
-    Example: rank 2 cuts its batch into 4, ranks 0, 1 and 3 into 2 → rank 2.
-    """
-    schedule = uneven_schedule(case)
-    if schedule is None or not schedule.odd or not set(schedule.odd) <= case.graph.stuck:
-        return None
-    name = f"`{schedule.name}`" if schedule.name else "the number of micro-batches"
-    sure = f"{name} is {schedule.values[schedule.odd[0]]} on {ranks_text(schedule.odd)} alone"
-    return Blame(WaitCycle(loop=schedule), schedule.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def cycle(case: Case) -> Blame[WaitCycle]:

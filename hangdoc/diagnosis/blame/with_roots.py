@@ -14,7 +14,6 @@ from hangdoc.diagnosis.blame.how_sure import (
     how_many_wait,
     how_sure_of_the_end,
     seen_states,
-    unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
@@ -109,7 +108,7 @@ def waiting_roots(
     hidden = tuple(sorted(case.graph.roots & case.hidden))
     sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))
     how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
-    return unless_others_passed_it(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
+    return Blame(OutsideWait(), roots, confidence=how, sure=sure)
 
 
 def _seen_roots(case: Case) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
-from hangdoc.diagnosis.blame.skipped_round import SkippedRound, skipped_round
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.explanation import (
@@ -45,12 +44,6 @@ from hangdoc.model.wording import ranks_text
 def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
     """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
     return mixed_threads(inquiry.case)
-
-
-def call_left_out(inquiry: Inquiry) -> Blame[SkippedRound] | None:
-    """All ranks are in the same call, and some left it out in an earlier round. Before ``all_arrived``, which knows of
-    no past."""
-    return skipped_round(inquiry.case)
 
 
 def other_way_before(inquiry: Inquiry) -> Blame[Diverged] | Blame[OddPast] | None:

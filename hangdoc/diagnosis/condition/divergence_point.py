@@ -80,12 +80,6 @@ def _pair_of_ranks(case: Case, history: GroupHistory, gap: Gap) -> tuple[int, in
     return (rank, other) if rank in case.programs and other is not None else None
 
 
-def in_its_group(alignment: Alignment) -> Alignment:
-    """The settled alignment, in which each gap's ``mine`` is the culprits' call of that number in the gap's group."""
-    own = (replace(g, mine=alignment.history.at(g.ranks[0], g.token.sequence)) for g in alignment.gaps)
-    return replace(alignment, gaps=tuple(own))
-
-
 def nearest_of_the_others(alignment: Alignment) -> Alignment:
     """The alignment with the others' call as that one of them makes it whose way there is the culprits' for longest: of
     leaders and followers, that of the culprits' own kind.

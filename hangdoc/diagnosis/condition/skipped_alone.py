@@ -22,16 +22,14 @@ from collections.abc import Callable
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
-from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
+from hangdoc.diagnosis.condition.ways_past import is_settled
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
@@ -40,32 +38,6 @@ _DEEPEST = 3
 def skipped_alone(case: Case, rank: int) -> list[Condition]:
     """These conditions, each once; [] where there are none, or more than say something."""
     return _alone(case, rank, _skips_a_message)
-
-
-def made_alone(case: Case, rank: int) -> list[Condition]:
-    """The same of suites that pass a message which no other rank has passed there.
-
-    Example: `if drift > self.limit: ⏎ self.turn()`, where turn() sends and receives, and rank 2 alone has run it, or
-    issued messages by that way → that `if`.
-    """
-    return _alone(case, rank, _makes_a_message) or _issued_alone(case, rank)
-
-
-def _issued_alone(case: Case, rank: int) -> list[Condition]:
-    """The conditions on the only way by which the rank has issued messages and no other rank has."""
-    ways: dict[int, dict[Site, Stack]] = {}
-    for each, snapshot in case.ranks.items():
-        journal = snapshot.journal
-        stacks = [journal.stack(m.stack) for m in journal.point_to_points] if journal is not None else []
-        ways[each] = {site_of(stack): stack for stack in map(_caller, stacks)}
-    others = {way for each, found in ways.items() if each != rank for way in found}
-    own = [stack for way, stack in ways.get(rank, {}).items() if way not in others]
-    return ways_past(case, own[0])[0] if len(own) == 1 and others else []
-
-
-def _caller(stack: Stack) -> Stack:
-    """The user's frames of the stack from the one that called the innermost: a send and its recv come by one way."""
-    return user_stack(stack)[1:]
 
 
 def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]) -> list[Condition]:
@@ -99,14 +71,6 @@ def _skips_a_message(case: Case, file: str, line: int, way: int) -> bool:
         return True
     around = [guard for call in calls for guard in guards(function, call.lineno) if guard.line == line]
     return any(g.kind in ("if", "return") and g.taken != way and not is_settled(case, g, file) for g in around)
-
-
-def _makes_a_message(case: Case, file: str, line: int, way: int) -> bool:
-    """True if a line of the function that passes a message runs only where the condition at ``line`` went that
-    ``way``."""
-    function, calls = _passing(case, file, line)
-    around = [guard for call in calls for guard in guards(function, call.lineno) if guard.line == line]
-    return any(g.kind == "if" and g.taken == way and not is_settled(case, g, file) for g in around)
 
 
 def _passing(case: Case, file: str, line: int) -> tuple[ast.AST, list[ast.Call]]:

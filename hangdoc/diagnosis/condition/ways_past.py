@@ -63,12 +63,6 @@ def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
     return None if within else _cited(loop, file)
 
 
-def loop_around(case: Case, stack: Stack) -> Condition | None:
-    """The innermost loop of the user's around the line that issues the messages."""
-    around = _innermost_loop(case, stack)
-    return _cited(around[1], around[0]) if around is not None else None
-
-
 def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
     for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
         loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)

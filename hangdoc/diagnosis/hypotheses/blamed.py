@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import story
+from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, Supposed
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
-from hangdoc.model.kinds import Confidence
+from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
 _MOST_ALTERNATIVES = 2
@@ -18,6 +19,12 @@ _MOST_ALTERNATIVES = 2
 _NEEDED = {Confidence.LIKELY: 0.9, Confidence.POSSIBLE: LIKELY}
 """The share from which on other ranks are blamed than those of a story. Judgement: of the saved cases 14 more are right
 from 0 on, but there the judge has been weighed, and stories are read by people."""
+
+_BREAKS_A_TIE = 0.9
+"""The share from which on the ranks of a story are no more one of several sets that fit: as for other ranks."""
+
+_UNSEEN = (WaitReason.UNKNOWN, WaitReason.UNNAMED)
+"""Waits that may be in a call or a message of any kind."""
 
 _MOST_SURE = 0.99
 """Evidence is no proof."""
@@ -33,17 +40,37 @@ def blame(case: Case) -> Blame[Explanation]:
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)
+    if judged and _breaks_tie(case, told, judged[0]):
+        sure = f"{told.sure}; {_points_to(judged[0])}"
+        return replace(told, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not judged or judged[0].share < _NEEDED[told.confidence] or {*told.culprits} <= {*judged[0].culprits}:
         return told
     return replace(_supposed(case, judged), proved=told.proved or bool(case.graph.stuck))
+
+
+def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:
+    """True if the story names one of several equally small repairs of calls, and much more speaks for that one: not
+    where some ranks, or which group a call is of, or a message's peer, could not be seen."""
+    found = told.found
+    gap = found.gap if type(found) is Diverged and told.alternatives and not found.alignment.history.blind else None
+    activities = case.activities.values()
+    messages = any(each.kind in MESSAGES or each.reason in _UNSEEN for each in activities)
+    whole = case.job.mode != "log" and all_groups_are_whole(case)
+    seen = not case.hidden and not messages and (bool(case.programs) or whole)
+    same = gap is not None and gap.token.op != "new_group" and likeliest.culprits == told.culprits
+    return seen and same and likeliest.share >= _BREAKS_A_TIE
 
 
 def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
     """That it is these ranks, however sure, does not prove what is said of them."""
     first, *others = judged
     found = Supposed(repair_of(case, first.culprits))
-    sure = f"{min(first.share, _MOST_SURE):.0%} of the evidence points to {ranks_text(first.culprits)}"
+    sure = _points_to(first)
     if first.share >= LIKELY:
         return Blame(found, first.culprits, confidence=Confidence.LIKELY, sure=sure)
     also = tuple(each.culprits for each in others[:_MOST_ALTERNATIVES])
     return Blame(found, first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _points_to(likeliest: Hypothesis) -> str:
+    return f"{min(likeliest.share, _MOST_SURE):.0%} of the evidence points to {ranks_text(likeliest.culprits)}"

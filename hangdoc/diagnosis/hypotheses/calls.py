@@ -12,12 +12,8 @@ from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.blame.arguments import disagreement
 from hangdoc.diagnosis.calls.alignment import repairs
-from hangdoc.diagnosis.calls.channels import stage
 from hangdoc.diagnosis.calls.own_order import NEWEST, Order, left_together, own_breaks, own_orders
-from hangdoc.diagnosis.calls.repair import smallest_repairs
-from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
-from hangdoc.model.kinds import COMMUNICATING
 
 _RUNS = (1, 3)
 """Calls of a run: Forrest et al. find six enough for a process of the kernel's 60 calls; a step has some twenty."""
@@ -31,7 +27,7 @@ def by_calls(suspects: Suspects) -> None:
     for side in found.sides if found is not None else ():
         suspects.add(side, "unequal arguments")
     _repairs_of_groups(suspects)
-    repairs_of_all = _smallest(suspects.case)
+    repairs_of_all = {*suspects.case.smallest_repairs}
     orders = own_orders(suspects.case.programs, first=sorted({rank for each in repairs_of_all for rank in each}))
     _own_order(suspects, orders)
     _repairs_of_all(suspects, repairs_of_all, orders)
@@ -56,20 +52,6 @@ def _own_order(suspects: Suspects, orders: Mapping[int, Order]) -> None:
     suspects.add((rank for rank, breaks in left.items() if len(breaks) == most), "broke its own order most often")
 
 
-def _smallest(case: Case) -> set[Ranks]:
-    """Whom the smallest repairs of all calls and messages together change."""
-    if not case.programs:
-        return set()
-    inside = {*case.held, *case.chains}
-    outside = {
-        rank: _main_thread(case, rank)
-        for rank, activity in case.activities.items()
-        if activity.kind not in COMMUNICATING and rank not in inside
-    }
-    where = stage(case.programs, case.histories, ended=case.ended, unknown=case.hidden, outside=outside)
-    return {repair.culprits for repair in smallest_repairs(where)}
-
-
 def _repairs_of_all(suspects: Suspects, found: set[Ranks], orders: Mapping[int, Order]) -> None:
     """Who is changed by a smallest repair."""
     for ranks in left_together(orders):
@@ -78,12 +60,6 @@ def _repairs_of_all(suspects: Suspects, found: set[Ranks], orders: Mapping[int, 
             found = {each for each in found if not set(ranks).issuperset(each)} | {ranks}
     for culprits in found:
         suspects.add(culprits, "a smallest repair of all calls")
-
-
-def _main_thread(case: Case, rank: int) -> int | None:
-    process = case.ranks[rank].process
-    look = process.last if process is not None else None
-    return look.main.python_id if look is not None and look.main is not None else None
 
 
 def _runs(suspects: Suspects) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.condition.later_in_turn import may_come_later
@@ -19,7 +18,6 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.source.message_calls import peer_of
 from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
-from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
@@ -28,8 +26,6 @@ from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
-_FEWEST_COUNTED = 2
-"""Tags of a line from which on their step counts as its way; chosen by hand: two of them are apart by some number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,66 +66,9 @@ def _crossed(case: Case) -> Iterator[TagMismatch]:
         sender = case.activities.get(activity.peer) if activity.peer is not None else None
         if activity.kind != ActivityKind.RECV or sender is None:
             continue
-        found = _from_journals(case, activity, sender) or _from_stacks(activity, sender)
+        found = _from_stacks(activity, sender)
         if found is not None:
             yield found
-
-
-def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMismatch | None:
-    """The mismatch that the counts of sends and receives by tag show.
-
-    Example: sends with tags 1, 1, 2 and receives with tags 1, 1, 3 → tag 3 is wanted, tag 2 is left over.
-    """
-    theirs, mine = (case.ranks[a.rank].journal for a in (sender, receiver))
-    known = [each.message for each in case.waiting_messages.get(receiver.rank, ()) if each.message.peer == sender.rank]
-    waiting = known[0] if known else pending_p2p(case.ranks[receiver.rank], receiver.stack)
-    if theirs is None or mine is None or waiting is None or waiting.peer != sender.rank:
-        return None
-    sends = _between(theirs, "send", receiver.rank)
-    recvs = _between(mine, "recv", sender.rank)
-    message = _left_over(sends, recvs, waiting.tag, complete=theirs.has_all_messages and mine.has_all_messages)
-    if message is None:
-        return None
-    new = [_is_new(theirs, message, sends), _is_new(mine, waiting, recvs)]
-    if new[0] == new[1]:
-        new = [_is_out_of_order(theirs, message, sends), _is_out_of_order(mine, waiting, recvs)]
-    strayed = sender.rank if new == [True, False] else receiver.rank if new == [False, True] else None
-    frames = user_stack(theirs.stack(message.stack))
-    return TagMismatch(receiver.rank, sender.rank, waiting.tag, message.tag, frames[0] if frames else None, strayed)
-
-
-def _between(journal: Journal, way: str, peer: int) -> list[PointToPoint]:
-    """The journal's messages to or from one peer. ``way``: 'send' or 'recv'."""
-    return [m for m in journal.point_to_points if message_way(m.op) == way and m.peer == peer]
-
-
-def _left_over(
-    sends: list[PointToPoint], recvs: list[PointToPoint], wanted: int, *, complete: bool
-) -> PointToPoint | None:
-    """The latest send without a receive of its tag, if there are fewer sends than receives with the ``wanted`` tag.
-
-    ``complete``: both journals still have all messages; else only pending ones are compared.
-    """
-    left = Counter(m.tag for m in sends if complete or not m.completed)
-    left.subtract(m.tag for m in recvs if complete or not m.completed)
-    if left[wanted] >= 0:
-        return None
-    return next((m for m in reversed(sends) if left[m.tag] > 0 and (complete or not m.completed)), None)
-
-
-def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
-    """True if the message's tag does not follow from those that the same line used before.
-
-    Tags that come again are known; those that count on, each by the same number, go on counting. Examples: 3 after 1,
-    2, 1, 2 → True; 6 after 0, 2, 4, 6 → True, and 8 → False.
-    """
-    site = site_of(journal.stack(message.stack))
-    before = [m.tag for m in messages if m is not message and site_of(journal.stack(m.stack)) == site]
-    steps = {later - earlier for earlier, later in pairwise(before)}
-    if len(steps) == 1 and len(before) > _FEWEST_COUNTED:
-        return message.tag - before[-1] not in steps
-    counts_on = len(before) > 1 and len(set(before)) == len(before)
-    return bool(before) and message.tag not in before and not counts_on
 
 
 def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
@@ -140,19 +79,6 @@ def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
     if wanted is None or sent is None or wanted == sent:
         return None
     return TagMismatch(receiver.rank, sender.rank, wanted, sent, sender.where, None)
-
-
-def _is_out_of_order(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
-    """True if another tag had always come at the message's line after the one before it.
-
-    Example: 3 after 0, 1, 2, 3, 0, 1, 2, 3, 0, 1 → True: 2 is what follows 1.
-    """
-    site = site_of(journal.stack(message.stack))
-    tags = [m.tag for m in messages if m.created_ns <= message.created_ns and site_of(journal.stack(m.stack)) == site]
-    if len(tags) < _FEWEST_COUNTED:
-        return False
-    usual = [later for earlier, later in pairwise(tags[:-1]) if earlier == tags[-2]]
-    return len(usual) >= _FEWEST_COUNTED and len(set(usual)) == 1 and tags[-1] not in usual
 
 
 @dataclass(frozen=True, slots=True)

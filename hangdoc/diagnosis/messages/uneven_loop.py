@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -13,7 +13,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.values import equals_rank
-from hangdoc.diagnosis.state.pipeline_schedule import micro_batches
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.process import Frame, Stack
 
@@ -21,8 +20,6 @@ _RECENT = 64
 """Messages of each rank that are looked at, the latest; chosen by hand."""
 _MOST_LEVELS = 4
 """Callers that a bound is followed through, with the loop's function; chosen by hand."""
-_LEAST_IN_SCHEDULE = 2
-"""Ranks in a schedule; chosen by hand: what one shows may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +114,3 @@ def _odd_one(values: dict[int, str]) -> tuple[int, ...]:
     """(The one rank whose value no other has,); () where several have such a value, or of two ranks."""
     rare = [value for value, count in Counter(values.values()).items() if count == 1]
     return tuple(r for r, v in values.items() if v in rare) if len(rare) == 1 and len(values) > 2 else ()
-
-
-def uneven_schedule(case: Case) -> UnevenLoop | None:
-    """The number of rounds that a library's schedule has been given, where it differs between ranks.
-
-    It is read from the frames of the ranks that are in the schedule now, and from a number of the program's own that
-    agrees with it on all of these. Example: ranks 0, 1 and 3 cut a batch into 2 micro-batches, as `self.count` says,
-    and `self.count` is 4 on rank 2, which is no more in the schedule → odd (2,).
-    """
-    waiting = {rank: a for rank, a in case.activities.items() if a.kind in MESSAGES}
-    counts = {rank: str(own) for rank, a in waiting.items() if (own := micro_batches(a.stack))}
-    if len(counts) < _LEAST_IN_SCHEDULE:
-        return None
-    known = [each for each in case.values.like(counts) if len(set(each[1].values())) > 1]
-    full = [(name, values) for name, values in known if values.keys() == case.activities.keys()]
-    if full:
-        odd = {_odd_one(values) for _, values in full}
-        name, values = min(full, key=lambda each: len(each[0]))
-        return _of_schedule(case, name, values, odd.pop() if len(odd) == 1 else (), counts)
-    if len(set(counts.values())) > 1 and counts.keys() == case.activities.keys():
-        return _of_schedule(case, "", counts, _odd_one(counts), counts)
-    return None
-
-
-def _of_schedule(
-    case: Case, name: str, values: dict[int, str], odd: tuple[int, ...], inside: Collection[int]
-) -> UnevenLoop | None:
-    at = next((where for r in (*odd, *inside) if r in inside and (where := case.activities[r].where)), None)
-    return UnevenLoop(at, None, name, values, odd) if at is not None else None

@@ -28,6 +28,7 @@ from hangdoc.diagnosis.naming.parting import (
     skips_theirs,
     ways_of,
 )
+from hangdoc.diagnosis.needs.identity import Apart, named_apart
 from hangdoc.diagnosis.needs.need import NeedKind
 from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.program.items import Definition, Predicate
@@ -82,6 +83,18 @@ class Facts:
         or its store, or it was deleted."""
         missed = self.missed
         return missed is not None and missed.kind == NeedKind.KEY and (missed.came is True or self.at_one_line)
+
+    @cached_property
+    def named_by(self) -> Apart | None:
+        """The value that goes into the name of what is missed and is another one on the culprits; None where none is
+        seen to."""
+        missed = self.missed
+        if missed is None or missed.where is None:
+            return None
+        lines = ((missed.where.file, missed.where.line), *missed.sites)
+        ranks = tuple(sorted((*self.culprits, *missed.waiting)))
+        found = named_apart(self.case, self.needs.program, lines, missed.where, ranks)
+        return next((each for each in found if each.parts(self.culprits)), None)
 
     @property
     def at_one_line(self) -> bool:

@@ -17,7 +17,9 @@ from hangdoc.diagnosis.hypotheses.suspects import Ranks as RankSet
 from hangdoc.diagnosis.needs.need import AMONG_RANKS, Need, NeedKind
 from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.needs.resources import naming_it, providing
+from hangdoc.diagnosis.needs.shared import came_to
 from hangdoc.diagnosis.program.places import Place as Site
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.model.message import Joined, Message, Place, Ranks, Verb
 from hangdoc.model.process import Frame
 
@@ -75,10 +77,14 @@ def owed_by(case: Case, needs: Needs, culprits: RankSet, need: Need) -> Owed | N
     sites = by_name or providing(needs.program, seen)
     kind = seen.resource.need
     held = not {*needs.holders(waiter)}.isdisjoint(culprits)
-    if kind == NeedKind.LOCK and not held and all(_came(case, (rank,), seen.lines) is False for rank in culprits):
+    if (
+        kind == NeedKind.LOCK
+        and not held
+        and all(_came(case, needs.program, (rank,), seen.lines) is False for rank in culprits)
+    ):
         kind = NeedKind.PREDICATE  # who never took it has nothing to release
     # Of what they wait for themselves, it is others who give it; but each may set a key.
-    came = _came(case, culprits, sites) if waiter not in culprits or kind == NeedKind.KEY else None
+    came = _came(case, needs.program, culprits, sites) if waiter not in culprits or kind == NeedKind.KEY else None
     return Owed(
         kind, name, waiting, where, sites, culprits, bool(by_name), came, asked, held and kind == NeedKind.LOCK, answers
     )
@@ -89,8 +95,8 @@ _SEEN_BY_CALL = (NeedKind.KEY, NeedKind.ANSWER, NeedKind.LOCK)
 """What the call itself shows, whatever stands at the line."""
 
 
-def _came(case: Case, ranks: RankSet, sites: tuple[Site, ...]) -> bool | None:
-    ran = [[case.table.ran(rank, *site) for site in sites] for rank in ranks] if sites else []
+def _came(case: Case, program: Program, ranks: RankSet, sites: tuple[Site, ...]) -> bool | None:
+    ran = [[came_to(case, program, rank, site) for site in sites] for rank in ranks] if sites else []
     if ran and all(True in each for each in ran):
         return True
     return False if ran and all(came is False for each in ran for came in each) else None

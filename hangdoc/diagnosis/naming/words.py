@@ -30,12 +30,13 @@ from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
+from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
 
@@ -271,6 +272,8 @@ def _why(facts: Facts) -> Message:
         return ""  # most loops go alike, and these wait for no round of one
     if facts.missed is not None and names_lines(facts.missed) and facts.leads_to_it(item):
         return [test, " decides whether it is" if is_sure(facts.missed) else " may decide whether it is"]
+    if facts.is_misnamed and facts.named_by is not None:
+        return _named_by(facts.named_by, facts)
     if facts.is_misnamed:
         return ["the name of the key, or its store, may depend on ", test]
     if not reason.direct:
@@ -278,6 +281,20 @@ def _why(facts: Facts) -> Message:
     if facts.own is not None and facts.own.where is not None and item in facts.polled_at(facts.own.where):
         return [test, " has not ended on ", culprits]
     return ["the nearest test that may have led ", culprits, " there is ", test]
+
+
+def _named_by(apart: Apart, facts: Facts) -> Message:
+    """'`attempt` is 0 on rank 0 and 1 on rank 1, set by …', of what goes into the name of what is missed."""
+    values, at = dict(apart.values), apart.definition
+    others = tuple(rank for rank in values if rank not in facts.culprits)
+    mine, theirs = values[facts.culprits[0]], sorted({values[rank] for rank in others})
+    both: Message = [
+        f"`{apart.name}` is {mine} on ",
+        Ranks(facts.culprits),
+        f" and {' or '.join(theirs)} on ",
+        Ranks(others),
+    ]
+    return [both, ", set by ", Condition(at.text, at.file, at.line)]
 
 
 _CAME_OUT = {"True": "was True", "False": "was False", "round": "went on", "raised": "caught something"}

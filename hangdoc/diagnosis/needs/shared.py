@@ -68,7 +68,7 @@ def shared_of(case: Case, program: Program, waiting: Waiting) -> Shared:
     took = {rank for rank in case.ranks if any(case.table.ran(rank, *line) for line in waiting.seen.lines)} | ranks
     level = list(providing(program, waiting.seen))
     for _ in range(_CALLERS):
-        gave, never = _came(case, level)
+        gave, never = _came(case, program, level)
         if gave and never:
             return Shared(waiting.ranks, could, asked, gave, never, frozenset(took))
         level = list(dict.fromkeys(p for place in level for p in program.places.leading_to(*place)))
@@ -95,16 +95,31 @@ def _runs_what_they_call(case: Case, program: Program, waiting: Waiting) -> set[
         and each.process.last is not None
         and any(runs_remote_call(thread) for thread in each.process.last.threads)
     }
-    found, _ = _came(case, program.places.bodies_of(called))
+    found, _ = _came(case, program, program.places.bodies_of(called))
     return {*(found or handling)} - {*waiting.ranks}
 
 
-def _came(case: Case, places: Iterable[Place]) -> tuple[frozenset[int], frozenset[int]]:
+def came_to(case: Case, program: Program, rank: int, place: Place) -> bool | None:
+    """Whether the rank has come to the place: by what counts lines, or as every way to where it is leads by there; None
+    where neither tells.
+
+    Example: rank 1 waits in `store.get(theirs)` below `store.set(own, "here")` → True of the latter.
+    """
+    ran = case.table.ran(rank, *place)
+    if ran is not None or rank not in case.activities:
+        return ran
+    file, line = place
+    here = program.function(file, line)
+    frames = (frame for frame in case.activities[rank].stack if frame.file == file) if here is not None else ()
+    return True if here is not None and any(here.comes_by(frame.line, line) for frame in frames) else None
+
+
+def _came(case: Case, program: Program, places: Iterable[Place]) -> tuple[frozenset[int], frozenset[int]]:
     """(the ranks that have come to one of the places, those that are known to have come to none)."""
     gave, never = set(), set()
     places = list(places)
     for rank in case.activities if places else ():
-        came = [case.table.ran(rank, *place) for place in places]
+        came = [came_to(case, program, rank, place) for place in places]
         if True in came:
             gave.add(rank)
         elif False in came:

@@ -232,6 +232,13 @@ class Body:
                 yield before, labels[0]
             node = before
 
+    def comes_by(self, line: int, before: int) -> bool:
+        """True if whoever is at the line has come by the other one."""
+        nodes, others = self.nodes_at(line), self.nodes_at(before)
+        reached = (node for node in nodes if self._dominators[node] != NOWHERE)
+        passed = [any(node != other and self._is_behind(node, other) for other in others) for node in reached]
+        return bool(passed) and all(passed)
+
     def _is_behind(self, node: int, other: int) -> bool:
         """True if every way to the node leads by the other one, or none leads there."""
         while node not in (ENTRY, NOWHERE, other):

@@ -57,6 +57,11 @@ class Function:
         common = (each for each in every[0] if all(each in other for other in every)) if every else ()
         return [(self._body.tests[node], outcome) for node, outcome in common]
 
+    def comes_by(self, line: int, before: int) -> bool:
+        """True if whoever is at the line has come by the other one before, in the same run of the function. Example: of
+        `a()` and then `if b: c()`, whoever is at `c()` has come by `a()`."""
+        return self._body.comes_by(line, before)
+
 
 def _in_text(each: Predicate) -> tuple[int, int, int, int, str]:
     return each.line, each.column, each.end_line, each.end_column, each.kind

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.callers import callers
+from hangdoc.diagnosis.program.items import Definition
 from hangdoc.diagnosis.program.lookup import Lookup
-from hangdoc.diagnosis.program.pieces import last_name
+from hangdoc.diagnosis.program.pieces import last_name, walk
 from hangdoc.model.process import Frame
 
 Place = tuple[str, int]
@@ -40,6 +41,14 @@ class Places:
             items = syntax.items if isinstance(syntax, ast.With | ast.AsyncWith) else [syntax]
             found += [last_name(each.context_expr) for each in items if isinstance(each, ast.withitem)]
         return tuple(name for name in dict.fromkeys(found) if name not in ("", "self", "cls", "dist"))
+
+    def variables_of(self, item: Definition) -> tuple[str, ...]:
+        """The variables of the environment that the definition reads: 'PORT' of `port = int(os.environ["PORT"])`."""
+        body = self._lookup.index.at(item.file, item.line)
+        nodes = body.nodes_at(item.line) if body is not None else ()
+        writes = (write for node in nodes for write in (body.reaching.writes[node] if body is not None else ()))
+        values = (write.value for write in writes if write.key == item.name and write.value is not None)
+        return tuple(dict.fromkeys(name for value in values for each in walk(value) if (name := _variable(each))))
 
     def modules(self, file: str) -> Iterator[str]:
         """What the file calls the modules that it imports."""
@@ -111,3 +120,14 @@ class Places:
         if body is None:
             return []
         return [(body, call) for node in body.nodes_at(line) for call in body.calls_at(node)]
+
+
+def _variable(node: ast.AST) -> str:
+    """'PORT' of `os.environ["PORT"]`, `environ.get("PORT")` and `os.getenv("PORT")`; '' of anything else."""
+    key: ast.AST | None = None
+    if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
+        key = node.slice
+    elif isinstance(node, ast.Call) and node.args:
+        owner = last_name(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        key = node.args[0] if owner == "environ" or last_name(node.func) == "getenv" else None
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""

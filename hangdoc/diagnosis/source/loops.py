@@ -225,26 +225,6 @@ def last_of_range(tree: ast.AST, line: int) -> tuple[str, ast.expr] | None:
     return (name, ast.BinOp(call.args[-1], ast.Sub(), ast.Constant(1))) if name else None
 
 
-def counted_from(tree: ast.AST, line: int) -> tuple[str, ast.expr, ast.expr] | None:
-    """(the counter, what it begins with, the bound) of a loop that only counts up in steps of one; None for others.
-
-    Examples: `for step in range(first, total):` → ('step', `first`, `total`); `while self.step < self.total:` with
-    `self.step += 1` under no condition → ('self.step', `self.step`, `self.total`).
-    """
-    loop = _loop_at(tree, line)
-    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range":
-        bound = loop.iter.args
-        return (dotted(loop.target), bound[0], bound[1]) if len(bound) == 2 and dotted(loop.target) else None
-    if not isinstance(loop, ast.While) or not isinstance(loop.test, ast.Compare) or len(loop.test.ops) != 1:
-        return None
-    name, added = dotted(loop.test.left), (n for n in loop.body if isinstance(n, ast.AugAssign))
-    steps = [n for n in added if name and dotted(n.target) == name and isinstance(n.op, ast.Add)]
-    is_one = len(steps) == 1 and isinstance(steps[0].value, ast.Constant) and steps[0].value.value == 1
-    if not is_one or not isinstance(loop.test.ops[0], ast.Lt):
-        return None
-    return name, loop.test.left, loop.test.comparators[0]
-
-
 def calls_its_items(tree: ast.AST, line: int) -> bool:
     """True if the `for` at that line calls its items, or hands them to a function: they are parts of a program, as the
     layers of a model are, and no data.

@@ -11,15 +11,10 @@ from hangdoc.diagnosis.source.calls_between import places_of_methods, would_end
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, walk
 from hangdoc.diagnosis.state.process import thread_files
-from hangdoc.model.process import Frame, OpenFile, Process, Stack, Thread
+from hangdoc.model.process import Frame, Process, Stack, Thread
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
-
-
-def is_unaccepted(file: OpenFile) -> bool:
-    """True for a connection that the other end has not accepted: its kernel has, and its program comes to it later."""
-    return file.target.startswith("socket:") and file.target.endswith("not accepted)")
 
 
 def other_end(target: str) -> str:
@@ -116,14 +111,6 @@ def serves_in_turn(thread: Thread, sources: Sources) -> bool:
     if own and any(is_in(frame, "server_file", "serves_in_turn") for frame in _outside(thread.frames, own[0])):
         return True
     return any(_accepts_in_a_loop(frame, sources) for frame in own)
-
-
-def keeps_to_one(thread: Thread, sources: Sources) -> bool:
-    """The same, also of one that is in the library's code, waiting for the next request of one connection."""
-    if any(is_in(frame, "server_file", "serves_in_thread") for frame in thread.frames):
-        return False
-    library = any(is_in(frame, "server_file", "serves_in_turn") for frame in thread.frames)
-    return (library and not user_stack(thread.frames)) or serves_in_turn(thread, sources)
 
 
 def _is_at_work(thread: Thread) -> bool:

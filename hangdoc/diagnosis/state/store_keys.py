@@ -71,11 +71,6 @@ def setters(activities: Mapping[int, Activity], sources: Sources) -> dict[int, t
     return dict.fromkeys(waiting, tuple(coming)) if coming else {}
 
 
-def is_past_setting(activity: Activity, sources: Sources) -> bool:
-    """True if the rank waits for others, with no line ahead of it in its functions that sets a key."""
-    return activity.kind in COMMUNICATING and not sets_ahead(activity, sources)
-
-
 def sets_ahead(activity: Activity, sources: Sources) -> bool:
     """True if one of the rank's functions sets a key further on, under no further condition."""
     return any(_sets_ahead(frame, sources) for frame in user_stack(activity.stack))

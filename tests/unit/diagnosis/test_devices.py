@@ -401,26 +401,6 @@ def replicas(**last: str) -> tuple[dict[int, str], dict[str, list[int]]]:
     return ranks, groups
 
 
-def test_a_pipeline_that_runs_fewer_rounds_than_its_siblings(tmp_path: Path) -> None:
-    ranks, groups = replicas(a="… all_reduce*", b="all_reduce*", c="… all_reduce*")
-    found = asked(tmp_path, ranks, groups=groups, mesh=True, after=601.0)
-    assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (2, 3), "HD102", "likely")
-    assert "Ranks 2 and 3 run one round fewer than the other pipelines" in found.verdict
-    assert set(found.victims) == {0, 1, 4, 5}
-
-
-def test_of_two_pipelines_the_one_differs_whose_own_rounds_were_like_the_others(tmp_path: Path) -> None:
-    ranks, groups = replicas(a="… all_reduce*", b="all_reduce*")
-    (tmp_path / "fewer").mkdir()
-    found = asked(tmp_path / "fewer", ranks, groups=groups, mesh=True, after=601.0)
-    assert (found.culprits, code(found), found.confidence) == ((2, 3), "HD102", "likely")
-    ranks, groups = replicas(a="+ … all_reduce*", b="+ all_reduce*")
-    (tmp_path / "more").mkdir()
-    found = asked(tmp_path / "more", ranks, groups=groups, mesh=True, after=601.0)
-    assert (found.culprits, code(found), found.confidence) == ((0, 1), "HD102", "likely")
-    assert "run one round more than the other pipelines of the same shape, with all_gather" in found.verdict
-
-
 def test_of_two_pipelines_that_differ_from_the_first_round_on_either_may_be_right(tmp_path: Path) -> None:
     groups = {"dp0": [0, 2], "dp1": [1, 3]}
     ranks = {0: "send>1 dp0:all_gather*", 1: "recv<0 dp1:all_gather*", 2: "send>3 all_reduce*", 3: "recv<2 all_reduce*"}

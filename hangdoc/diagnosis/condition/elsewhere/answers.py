@@ -90,20 +90,6 @@ def answers_of_given(sources: Sources, file: str, here: ast.AST, value: ast.expr
     return [Answer(name, tuple(dict.fromkeys(own))[:MOST_TESTS])] if own else []
 
 
-def answers_of_method(sources: Sources, file: str, owner: ast.ClassDef, method: str) -> list[Condition]:
-    """The tests by which that method of the class answers, also those whose result it puts into what it makes.
-
-    Example: `done = n >= limit ⏎ return torch.full((rows,), done)` → the former.
-    """
-    found: dict[Condition, None] = {}
-    for function in (each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == method):
-        given = [node.value for node in walk(function) if isinstance(node, ast.Return) and node.value is not None]
-        held = [part for value in given for part in walk(value) if isinstance(part, ast.Name)]
-        tests = [test for name in held for test in _own_test(file, function, name)]
-        found |= dict.fromkeys(tests or _answers_by(sources, file, function, _DEEPEST))
-    return list(found)
-
-
 def _by_run(
     sources: Sources, file: str, function: ast.FunctionDef | ast.Lambda, deep: int = _DEEPEST
 ) -> list[Condition]:

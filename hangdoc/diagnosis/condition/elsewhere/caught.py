@@ -261,19 +261,6 @@ def only_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | 
     return Condition(found[0][0].condition, point.file, found[0][0].line)
 
 
-def repeating_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | None:
-    """The handler that must have sent the culprits round once more, into a `try` that only an exception repeats: the
-    only one of it that goes on; None where it has several.
-
-    Example: `for _ in range(3): ⏎ try: ⏎ return call() ⏎ except OSError: ⏎ sleep()` → 'except OSError:'.
-    """
-    if gap.mine is None or point.guarded != 0 or point.guard.condition != "try:":
-        return None
-    own = (f for f in user_stack(gap.mine.stack) if f.file == point.file and plain(f.function) == point.function)
-    found = [each for frame in own for each in swallowing(sources, frame) if each.first == point.guard.line]
-    return Condition(found[0].condition, point.file, found[0].line) if len(found) == 1 else None
-
-
 def is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
     """True if a library calls the function of the `try`: it may also have called it once less."""
     stack = gap.theirs.stack if gap.theirs is not None else ()

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.loops.held import items_of
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -21,20 +20,15 @@ from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
-    LOOPS,
     dotted,
     enclosing_function,
     holds,
-    innermost_loop,
     last_name,
     text_of,
     walk,
 )
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-_MOST_LEVELS = 3
-"""Functions that hand the item of a loop on to what looks up the call by it; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +99,6 @@ def _are_run_by_library(sides: tuple[Stack, Stack], where: Fork) -> bool:
     return all((id(inner), id(outer)) not in called for (inner, outer), called in zip(pairs, direct, strict=True))
 
 
-def is_looked_up(sources: Sources, stack: Stack) -> bool:
-    """True if a function on the stack was looked up in each round of a loop: then data says in which order they run.
-
-    Example: `for act in actions: ⏎ self.table[act.kind](act.mb)`.
-    """
-    for callee, caller in pairwise(stack):
-        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
-        here = enclosing_function(tree, caller.line) if tree is not None else None
-        loops = [n for n in walk(here) if isinstance(n, LOOPS) and holds(n, caller.line)] if here else []
-        if loops and not is_library(callee) and _looked_up(sources, caller, plain(callee.function)) is not None:
-            return True
-    return False
-
-
 def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchPoint) -> Dispatched | None:
     """The call at or below the condition, on the side under it, that looks up what it runs: the other side may have
     gone the same way there, and run another function. None of a condition that is seen to differ.
@@ -186,36 +166,3 @@ def _looked_up_before(here: ast.AST, function: ast.expr) -> list[ast.expr]:
     values = [*set_to(here, function.id).values()] if isinstance(function, ast.Name) else []
     found = [value for value in values if value is not None and _is_lookup(value)]
     return found if len(found) == len(values) else []
-
-
-def other_items(sources: Sources, sides: tuple[Stack, Stack]) -> tuple[Condition, list[Condition]] | None:
-    """(the loop, the conditions that choose its items), where both sides are in what one line of a `for` calls of its
-    item, in two functions; None where nothing chooses them."""
-    where = fork(*sides)
-    if not where.common or where.frames is None or within_one_function(sources, where) is not None:
-        return None
-    for level in range(where.common - 1, max(where.common - 1 - _MOST_LEVELS, -1), -1):
-        caller = where.mine[level]
-        tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
-        here = enclosing_function(tree, caller.line) if tree is not None else ast.Module([], [])
-        loop = innermost_loop(here, caller.line)
-        if tree is not None and isinstance(loop, ast.For):
-            handed_on = level < where.common - 1
-            if not _calls_item(loop, caller.line, handed_on=handed_on):
-                return None
-            chosen = items_of(sources, caller.file, tree, loop)
-            text = f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
-            return (Condition(text, caller.file, loop.lineno), chosen) if chosen else None
-        called = [n for n in walk(here) if isinstance(n, ast.Call) and holds(n, caller.line)]
-        if not any(_is_lookup(each.func) for each in called) and level == where.common - 1:
-            return None  # it was called by its name
-    return None
-
-
-def _calls_item(loop: ast.For, line: int, *, handed_on: bool) -> bool:
-    """True if the line calls the loop's item, or a method of it: `each.run()`, `getattr(each, event)()`; if it is
-    ``handed_on``, where it is given to what the line calls: `self.timed(each)`."""
-    items = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
-    calls = [n for s in loop.body for n in walk(s) if isinstance(n, ast.Call) and holds(n, line)]
-    called = [part for n in calls for part in (n.args if handed_on else [n.func])]
-    return any(isinstance(part, ast.Name) and part.id in items for each in called for part in walk(each))

@@ -18,16 +18,6 @@ _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
 
 
-def conditions_of_gathering(sources: Sources) -> list[Condition]:
-    """The user's conditions around such calls, and around the calls of the functions that make them; first those on the
-    rank. What is alike on every rank is left out: tests of what counts rounds, of a remainder, and of settings.
-
-    Example: `if self.is_reporter: self.histogram(p)`, and histogram() calls `p.full_tensor()` → that `if`.
-    """
-    found = _on_the_way(sources, set(names("gathers_from_all")))
-    return sorted(found, key=lambda condition: not found[condition])
-
-
 def conditions_of_sending(sources: Sources, calls: Iterable[str]) -> list[Condition]:
     """The user's conditions on the way to the program's calls of these names, a message's, that need not be alike on
     all ranks and do not ask for the rank.
@@ -59,43 +49,6 @@ def _on_the_way(sources: Sources, wanted: set[str]) -> dict[Condition, bool]:
 def _is_of_place(tested: set[str]) -> bool:
     """True if these names are the rank and the number of ranks alone: {'self.rank', 'self.world'}."""
     return all(is_rank_name(name) or pattern("count_of_ranks").search(name) for name in tested)
-
-
-def conditions_of_running_alone(sources: Sources) -> list[Condition]:
-    """The user's conditions on the rank under which a wrapped model is called, or given to a function of the program's.
-
-    Example: `if self.main and epoch >= warm: ⏎ score = top1(self.teacher, self.val)`, with `self.teacher =
-    AveragedModel(self.student)` and `self.student = DDP(net)` → that `if`.
-    """
-    models = _wrapped_models(sources)
-    found: dict[Condition, None] = {}
-    for file, tree in sources.user_trees() if models else ():
-        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
-            given = any(last_name(each) in models for each in call.args)
-            own = given and any(True for _ in sources.user_functions(last_name(call.func)))
-            if own or last_name(call.func) in models:
-                around = (
-                    g for g in guards(tree, call.lineno) if g.kind in CONDITIONS and any(map(is_rank_name, g.names))
-                )
-                found |= {Condition(guard.condition, file, guard.line): None for guard in around}
-    return list(found)
-
-
-def _wrapped_models(sources: Sources) -> set[str]:
-    """The last names of what is set to a call that wraps a model, or that is given one so wrapped."""
-    made: dict[str, list[ast.Call]] = {}
-    for _, tree in sources.user_trees():
-        for node in walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
-                made.setdefault(last_name(node.targets[0]), []).append(node.value)
-    found = {name for name, calls in made.items() if any(last_name(c.func) in names("wraps_model") for c in calls)}
-    holding = {
-        name
-        for name, calls in made.items()
-        if any(last_name(each) in found for call in calls for each in call.args) and name not in found
-        if any(last_name(call.func) in names("holds_model") for call in calls)
-    }
-    return (found | holding) - {""}
 
 
 def _is_setting(function: ast.AST, guard: Guard) -> bool:

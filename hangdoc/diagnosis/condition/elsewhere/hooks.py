@@ -29,11 +29,6 @@ def skipped_by_hook(sources: Sources) -> tuple[str, list[Condition]]:
     return _answering(sources, "skips_by_answer")
 
 
-def ended_by_hook(sources: Sources) -> tuple[str, list[Condition]]:
-    """The same of a hook by whose answer a library leaves out the rest of an epoch."""
-    return _answering(sources, "ends_by_answer")
-
-
 def _answering(sources: Sources, kind: str) -> tuple[str, list[Condition]]:
     for hook in names(kind):
         found: dict[Condition, None] = {}

@@ -21,7 +21,6 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
-from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
 
@@ -70,21 +69,6 @@ def _class_around(sources: Sources, frame: Frame) -> str:
         owners = (n for _, t in sources.trees(file) for n in walk(t) if isinstance(n, ast.ClassDef))
         return next((owner.name for owner in owners if any(each.lineno == method.lineno for each in owner.body)), "")
     return ""
-
-
-def class_chosen_for(sources: Sources, method: str) -> Condition | None:
-    """The one condition under which the program makes an object of a class that has a method of its own of this name,
-    where another class has one, too: `if max(lengths) > LONG` of `kind = Truncated if max(lengths) > LONG else Plain`.
-    """
-    trees = [tree for _, tree in sources.user_trees()]
-    owners = {n.name for tree in trees for n in walk(tree) if isinstance(n, ast.ClassDef) and _has(n, method)}
-    makers = [made for name in sorted(owners) for made in _makers(sources, name)] if len(owners) == 2 else []
-    found = {Condition(g.condition, where.file, g.line) for where, around in makers for g in around[-1:]}
-    return next(iter(found)) if len(found) == 1 else None
-
-
-def _has(owner: ast.ClassDef, method: str) -> bool:
-    return any(isinstance(each, ast.FunctionDef) and each.name == method for each in owner.body)
 
 
 _MOST_CALLERS = 3

@@ -26,8 +26,6 @@ from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import with_at
@@ -36,7 +34,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
 from hangdoc.model.asked import caught_by
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
 
 _DEEPEST = 4
 """Functions that call each other, followed this far to a `raise`; chosen by hand."""
@@ -85,43 +82,6 @@ def raised_in_block(sources: Sources, file: str, line: int, error: str) -> list[
     return list(found) if len(found) <= _MOST_RAISED else []
 
 
-def raised_before(sources: Sources, way: Stack, since: int, handler: int) -> list[Condition]:
-    """The conditions under which what is called before the line of each frame raises what the handler at that line
-    catches.
-
-    ``way``: the frames from that of the `try` inwards; ``since``: the line of the first one from which on it counts.
-    """
-    _, caught = _try_of(sources, way[0].file, handler) or (None, None)
-    if caught is None:
-        return []
-    search = _Search(sources, _classes_caught(sources, caught))
-    found: dict[Condition, None] = {}
-    for at, frame in enumerate(way):
-        tree = sources.function(frame.file, frame.line)
-        here = enclosing_function(tree, frame.line) if tree is not None else None
-        if tree is not None and here is not None:
-            lines = since if not at else getattr(here, "lineno", 0), frame.line - 1
-            found |= dict.fromkeys(each.condition for each in search.raised(frame.file, tree, [here], lines))
-    return list(found) if search.places <= _MOST_PLACES else []
-
-
-def raised_on_the_way(sources: Sources, tried: BranchPoint, stack: Stack) -> list[Condition]:
-    """The conditions under which the user's code raises what a library's `try` catches, before the call of ``stack``.
-
-    Example: accelerate's find_executable_batch_size runs the user's function again, which raises "out of memory" under
-    `if need > self.limit:` on one rank → that `if`.
-    """
-    end = next((i for i, f in enumerate(stack) if (f.file, plain(f.function)) == (tried.file, tried.function)), -1)
-    tree = sources.function(tried.file, tried.guard.line) if end > 0 and is_library(stack[end]) else None
-    found: dict[Condition, None] = {}
-    for node in walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Try) and node.lineno == tried.guard.line:
-            way = (stack[end], *reversed([frame for frame in stack[:end] if not is_library(frame)]))
-            for handler in node.handlers:
-                found |= dict.fromkeys(raised_before(sources, way, node.body[0].lineno, handler.lineno))
-    return list(found) if len(found) <= _MOST_RAISED else []
-
-
 def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     """The functions that raise what the handler at that line catches, each with the conditions of its `raise`.
 
@@ -140,25 +100,6 @@ def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     if len(by_function) > MOST_TESTS:
         return []
     return [Answer(name, tuple(tests)[:MOST_TESTS], how="raises it under") for name, tests in by_function.items()]
-
-
-def is_own_signal(sources: Sources, file: str, line: int) -> bool:
-    """True if the handler at that line catches only exceptions of the program's own that tell somebody further out to
-    stop, by their names and what they derive from, and of no failure.
-
-    Examples: `class EarlyStop(Exception)` → True; `class BadShard(Exception)`, `class Stopped(ValueError)` → False.
-    """
-    _, handler = _try_of(sources, file, line) or (None, None)
-    caught = caught_by(handler) if handler is not None else set()
-    return bool(caught) and all(_is_signal(sources, name) for name in caught)
-
-
-def _is_signal(sources: Sources, name: str, steps: int = _DEEPEST) -> bool:
-    made = [node for _, _, node in sources.user_classes(name)]
-    if len(made) != 1 or not steps or pattern("error_class").search(name) or not pattern("stop_signal").search(name):
-        return False
-    bases = [last_name(base) for base in made[0].bases]
-    return bool(bases) and all(base in _ANY or _is_signal(sources, base, steps - 1) for base in bases)
 
 
 @dataclass(frozen=True, slots=True)

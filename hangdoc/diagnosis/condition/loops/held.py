@@ -10,12 +10,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.equal_counts import is_over_fixed, kept_by
+from hangdoc.diagnosis.source.equal_counts import kept_by
 from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
@@ -38,21 +38,6 @@ _MOST_STEPS = 12
 """Containers that are made of one another, followed this far; chosen by hand."""
 _MOST = 2
 """Conditions; more of them are no reason any more. Chosen by hand."""
-
-
-def items_held(sources: Sources, loop: BranchPoint) -> list[Condition]:
-    """The conditions that decide how many items the containers hold which a `for` goes over, or counts; [] for a loop
-    over anything else, and where there are none or too many."""
-    tree = sources.function(loop.file, loop.guard.line) if not loop.of_library else None
-    at = [n for n in walk(tree) if isinstance(n, ast.For) and n.lineno == loop.guard.line] if tree else []
-    return items_of(sources, loop.file, tree, at[0]) if tree is not None and len(at) == 1 else []
-
-
-def items_of(sources: Sources, file: str, tree: ast.AST, loop: ast.For) -> list[Condition]:
-    """The same for a loop of the tree."""
-    if is_over_fixed(sources, tree, loop.lineno):
-        return []
-    return items_of_value(sources, file, enclosing_function(tree, loop.lineno), loop.iter)
 
 
 def items_of_value(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Condition]:

@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.equal_counts import is_over_written
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
-from hangdoc.diagnosis.source.loops import calls_its_items, ends_alike, without_wrappers
+from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
@@ -106,24 +106,6 @@ def further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
     return next((p for p in inside if can_end_early(case, p) or _is_over_made(case.sources, p)), None)
 
 
-def of_library_further_in(case: Case, points: Sequence[BranchPoint]) -> BranchPoint | None:
-    """A library's loop inside of the first of ``points``, a loop of the program's, that may have had fewer rounds.
-
-    Example: MONAI's `for slice_g in windows_range:`, below `for volume in volumes: ⏎ inferer(volume, net)`. Not one
-    over the layers of a model.
-    """
-    outer = points[0]
-    if not outer.uneven or outer.of_library or outer.guard.in_header:
-        return None
-    inside = (p for p in points[1:] if p.uneven and p.of_library and not p.own_arm and p.level > outer.level)
-    return next((p for p in inside if p.guarded == outer.guarded and not _is_over_layers(case.sources, p)), None)
-
-
-def _is_over_layers(sources: Sources, loop: BranchPoint) -> bool:
-    tree = sources.function(loop.file, loop.guard.line)
-    return tree is None or calls_its_items(tree, loop.guard.line) or ends_alike(tree, loop.guard.line)
-
-
 def _is_over_made(sources: Sources, loop: BranchPoint) -> bool:
     return bool(makes_items(sources, loop))
 
@@ -135,16 +117,6 @@ def makes_items(sources: Sources, loop: BranchPoint) -> str:
     over = without_wrappers(loops[0].iter) if len(loops) == 1 else None
     name = last_name(over.func) if isinstance(over, ast.Call) and over.args else ""
     return name if name and sources.user_definitions(name) else ""
-
-
-def around_it(points: Sequence[BranchPoint]) -> BranchPoint | None:
-    """The loop around the first of ``points``, a loop, that may have ended instead."""
-    inner = points[0]
-    around = (
-        p for p in points[1:] if p.uneven and not p.of_library and (p.guarded, p.own_arm) == (inner.guarded, False)
-    )
-    around = (p for p in around if (p.file, p.guard.place) != (inner.file, inner.guard.place))
-    return next((p for p in around if p.level < inner.level or _holds(p, inner)), None)
 
 
 def _holds(outer: BranchPoint, inner: BranchPoint) -> bool:

@@ -16,15 +16,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
-from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 
 _MOST_PLACES = 16
@@ -171,15 +169,6 @@ def _of_class(sources: Sources, name: str) -> Iterator[tuple[str, ast.FunctionDe
 
 def _yields(function: ast.FunctionDef) -> bool:
     return is_generator(function, function.body[0].lineno)
-
-
-def conditions_of_items(file: str, function: ast.FunctionDef) -> list[Condition]:
-    """The conditions by which the function makes, ends or leaves out items, but for those on the rank, and for a test
-    whether a batch is full; in its loops, if there are any."""
-    found = [each for each in _guards_deciding(function) if not any(map(is_rank_name, each.names))]
-    found = [each for each in found if not is_full(function, each)]
-    inside = [each for each in found if any(holds(n, each.line) for n in walk(function) if isinstance(n, LOOPS))]
-    return [Condition(each.condition, file, each.line) for each in inside or found]
 
 
 def _deciding(file: str, function: ast.FunctionDef) -> list[Condition]:

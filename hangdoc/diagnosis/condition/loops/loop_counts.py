@@ -369,18 +369,3 @@ def is_in_last_round(case: Case, loop: BranchPoint, inside: tuple[int, ...]) -> 
         value_of(last, own := {each: seen[rank] for each, seen in values.items() if rank in seen}) == own.get(name, "?")
         for rank in inside
     )
-
-
-def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) -> bool:
-    """True if the loop's counter on the rank of ``call`` shows more rounds than calls from that line.
-
-    Example: in `for i, batch in enumerate(loader):`, i is 23 and the rank has made 6 calls → True: a call needs several
-    rounds. Calls of sizes that repeat, as a backward pass makes them, count once for each repetition.
-    """
-    program = case.programs.get(call.rank)
-    if program is None or not is_complete(program):
-        return False
-    counts = [case.values.of(loop.file, loop.function, name).get(call.rank, "") for name in loop.guard.rounds]
-    sizes = [t.sizes for t in until(program.tokens, call) if t.site == call.site]
-    steps = len(sizes) // (period(sizes) or 1)
-    return any(count.isdigit() and int(count) + 1 > steps for count in counts)

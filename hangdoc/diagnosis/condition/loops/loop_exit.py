@@ -14,14 +14,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hangdoc.diagnosis.calls.history import RankProgram, Token
-from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.stacks import Path, path_of
+from hangdoc.diagnosis.frames.stacks import Path
 
 _LEAST_ROUNDS = 3
 """Times that a call was made before it counts as a loop's; chosen by hand: two calls of one line may be two steps."""
-_MOST_WITHOUT_LINES = 64
-"""Calls of a library's threads after which one with a line is looked for; chosen by hand: a model has fewer buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +26,6 @@ class Step:
 
     kind: Hashable
     path: Path
-
-
-def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
-    """True if the rank of ``call`` made it after the loop in which ``inside``, another rank's call, lies.
-
-    Where that rank makes the same call next, no round is missing but the one call: it was left out, or comes later.
-    """
-    program, other = case.programs.get(call.rank), case.programs.get(inside.rank)
-    if program is None or other is None or min(call.order, inside.order) < 0:
-        return False
-    if [_step(other, token).kind for token in other.tokens[inside.order + 1 :][:1]] == [_step(program, call).kind]:
-        return False
-    steps = [_step(program, token) for token in program.tokens]
-    forgotten = program.journal.forgotten > 0
-    return leaves_loop(steps, call.order, _begun_with(program, other, call, inside), forgotten=forgotten)
-
-
-def _begun_with(program: RankProgram, other: RankProgram, call: Token, inside: Token) -> Step:
-    """What the other rank went on with after the last call that both made: ``inside`` is the first of its own group.
-
-    Calls of a library's own threads have no lines: the first that has some tells where they are. Example: both made
-    [A, B], then one rank C of another group and ``inside`` → C.
-    """
-    last = program.token(call.order - 1) if call.order > 0 else None
-    common = _place_of(other, program, last) if last is not None else None
-    first = common + 1 if common is not None and common < inside.order else inside.order
-    steps = [_step(other, token) for token in other.tokens[first : first + _MOST_WITHOUT_LINES]]
-    return next((each for each in steps if each.path), _step(other, inside))
-
-
-def _place_of(other: RankProgram, program: RankProgram, call: Token) -> int | None:
-    """Where the other rank made that call, in the same group or in its own of that name."""
-    label = _label(program, call.group[0])
-    names = [name for name in other.recording.by_group if _label(other, name) == label]
-    best = [name for name in names if other.key(name) == call.group] or names
-    return other.recording.by_group[best[0]].place_of(call.sequence) if best else None
 
 
 # Each branch is one of the conditions that the docstring names.
@@ -98,13 +58,3 @@ def _begins_round(path: Path, loop: list[Path], *, forgotten: bool) -> bool:
     if differing is not None and differing[0][:2] != differing[1][:2]:
         return path == loop[0] or (forgotten and (loop[-1], path) in set(pairwise(loop)))
     return differing is None or differing[0][2] < differing[1][2]
-
-
-def _step(program: RankProgram, token: Token) -> Step:
-    return Step((_label(program, token.group[0]), token.op, token.site), path_of(token.stack))
-
-
-def _label(program: RankProgram, name: str) -> str:
-    """What the group is called in all rows of a mesh."""
-    group = program.groups.get(name)
-    return (group.description if group is not None else "") or name

@@ -25,9 +25,8 @@ from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.items import names_of_items
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, names_in, walk
+from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
 from hangdoc.diagnosis.source.values import SideRanks
-from hangdoc.model.message import Condition
 
 _MOST = 2
 """Conditions that are told as the reason; chosen by hand."""
@@ -104,21 +103,3 @@ def _goes_by_items(sources: Sources, tree: ast.AST, loop: BranchPoint, skip: Bra
     heads = {name.partition(".")[0] for name in names_in(test)}
     function = skip.function if (skip.file, skip.function) != (loop.file, loop.function) else ""
     return draws_at_random(test) or not heads.isdisjoint(names_of_items(sources, tree, loop.guard, function))
-
-
-def counts_rounds(sources: Sources, condition: Condition) -> bool:
-    """True if a remainder decides the condition, as of every fourth round: in its test, in what that is set to, or in
-    the functions asked there. Example: `last = (i + 1) % every == 0`, of `if last`."""
-    tests = [(condition.file, condition.line)]
-    tests += [(t.file, t.line) for each in answers(sources, condition.file, condition.line) for t in each.tests]
-    return any(_takes_remainder(sources, file, line) for file, line in tests)
-
-
-def _takes_remainder(sources: Sources, file: str, line: int) -> bool:
-    tree = sources.function(file, line)
-    here = enclosing_function(tree, line) if tree is not None else ast.Module([], [])
-    at = [n for n in walk(here) if isinstance(n, ast.expr) and n.lineno == line]
-    names = {name for each in at for name in names_in(each)}
-    sets = (n for n in walk(here) if isinstance(n, ast.Assign) and n.lineno <= line)
-    at += [n.value for n in sets if not names.isdisjoint(dotted(each) for each in n.targets)]
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for each in at for n in walk(each))

@@ -8,7 +8,7 @@ from cases import case, persons_word
 from hangdoc import api
 from hangdoc.diagnosis.blame import deciders
 
-KNOWN = {"waiting_threads", "key_left_out"}
+KNOWN = {"waiting_threads"}
 
 
 @pytest.fixture(autouse=True)

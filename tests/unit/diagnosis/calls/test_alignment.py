@@ -6,7 +6,6 @@ import pytest
 
 from hangdoc.diagnosis.calls.alignment import Alignment, repairs, shifted
 from hangdoc.diagnosis.calls.history import GroupHistory, histories, merged, programs
-from hangdoc.diagnosis.calls.replay import completing
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -203,31 +202,6 @@ def test_order_across_groups():
     both = merged([h for h in found if h.key[0] in ("1", "2")], programs(snapshot))
     assert both is not None
     assert [a.culprits for a in repairs(both)] == [(2,)]
-
-
-def test_only_a_repair_that_lets_everything_complete_counts():
-    """In the pair's group alone rank 1 or rank 2 may be wrong; rank 3 waits in the world for rank 1."""
-    snapshot = job("w@1*", "p@5/1*", "q@6/1* ", "w@1*", groups={"1": (1, 2)})
-    # Rank 2 issued its q instead of joining the world's w.
-    everything = programs(snapshot)
-    found = histories(everything)
-    candidates = [c for c in (repairs(h) for h in found) if c]
-    assert sorted(a.culprits for a in candidates[0]) == [(1,), (2,)]
-    passed = completing(everything, found, frozenset(), candidates)
-    assert sorted(a.culprits for a in passed) == [(1,), (2,)]
-    # Now rank 2 already waits in the world: only rank 1 is out of step.
-    snapshot = job("w@1*", "p@5/1*", "w@1*", "w@1*", groups={"1": (1, 2)})
-    everything = programs(snapshot)
-    assert [repairs(h) for h in histories(everything)] == [[], []]
-
-
-def test_an_edit_at_the_end_is_told_so_that_the_rest_completes():
-    """Rank 1 called once more; that rank 0 went on is no reason to give everybody else another call."""
-    snapshot = job("a@1 b@2*", "a@1 a@1*", "a@1 c@3/1*", "a@1 c@3/1*", groups={"1": (1, 2, 3)})
-    everything = programs(snapshot)
-    found = histories(everything)
-    passed = completing(everything, found, frozenset(), [c for c in (repairs(h) for h in found) if c])
-    assert told(passed) == [[("delete", (1,), "a@1")]]
 
 
 def test_long_sequences_with_little_in_common_end_in_time():

@@ -8,7 +8,6 @@ import pytest
 
 from hangdoc.diagnosis.calls.alignment import all_repairs
 from hangdoc.diagnosis.calls.history import RankProgram, histories, programs
-from hangdoc.diagnosis.calls.same_program import strays
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -37,19 +36,6 @@ def job(*, stray: int = -1, other: str = "row", source: str = "dump") -> JobSnap
         journal = Journal(source, (ProcessGroup(name, members, description),), tuple(calls), stacks=STACKS)
         ranks.append(RankSnapshot(rank, "", "dump", journal=journal))
     return JobSnapshot(1.0, "dump", world_size=2 * ROWS, ranks=tuple(ranks))
-
-
-def test_the_rank_that_leaves_the_others_program_is_found_at_its_call() -> None:
-    for source in ("dump", "probe"):
-        found = strays(programs(job(stray=5, source=source)))
-        assert {rank: (token.sequence, token.op) for rank, token in found.items()} == {5: (STEPS - 4, "barrier")}
-
-
-def test_groups_of_one_name_that_are_described_otherwise_are_not_taken_for_one() -> None:
-    assert strays(programs(job(other="row"))) == {}
-    # Half of the ranks call a group of another kind: there is no program that most of them run.
-    named_alike = programs(job(stray=5, other="column"))
-    assert strays(named_alike) == {}
 
 
 def test_calls_that_are_made_together_are_those_that_are_made_one_by_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.state.serving import asked_of, ended_by_requests, keeps_to_one, serves_in_turn
+from hangdoc.diagnosis.state.serving import asked_of, ended_by_requests, serves_in_turn
 from hangdoc.model.process import Frame, Thread
 from hangdoc.model.snapshot import SourceText
 
@@ -45,11 +45,6 @@ IN_THREAD = (Frame(LIBRARY, 691, "ThreadingMixIn.process_request_thread"),)
 )
 def test_who_takes_the_next_request_when_this_one_is_answered(frames: tuple[Frame, ...], in_turn: bool) -> None:
     assert serves_in_turn(Thread(2, "server", "S", frames=frames), SOURCES) is in_turn
-
-
-@pytest.mark.parametrize(("frames", "keeps"), [((HANDLER, *LOOP), True), (LOOP, True), (IN_THREAD, False)])
-def test_who_keeps_to_one_connection_between_its_requests(frames: tuple[Frame, ...], keeps: bool) -> None:
-    assert keeps_to_one(Thread(2, "server", "S", frames=frames), SOURCES) is keeps
 
 
 def test_what_a_further_request_would_end() -> None:
