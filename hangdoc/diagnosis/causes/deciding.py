@@ -14,7 +14,7 @@ from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_telling
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, answers
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED, with_settings
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered, unordered_at
@@ -276,7 +276,7 @@ def answers_at(case: Case, condition: Condition) -> list[Answer]:
 def _answers(case: Case, file: str, line: int, branch: Branch | None, *, by_rank: bool = True) -> list[Answer]:
     """What decides the condition, handler or loop at that line, in functions that it asks, or where what it tests was
     set."""
-    found = answers(case.sources, file, line) or thrown_under(case.sources, file, line)
+    found = thrown_under(case.sources, file, line)
     tree = case.sources.function(file, line)
     function = function_name(tree, line) if tree is not None else ""
     found = found or iterator_answers(case.sources, lambda name: case.values.of(file, function, name), file, line)

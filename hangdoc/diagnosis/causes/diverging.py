@@ -28,11 +28,9 @@ from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
-from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
+from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
-from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
-from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role, is_implicit
@@ -208,10 +206,7 @@ def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
     if gap.mine is None or gap.theirs is None:
         return None
-    sides = gap.mine.stack, gap.theirs.stack
-    found = other_function(case, gap, sides)
-    answered = found is not None and found.by_rank and is_answered(case.sources, *sides)
-    return None if answered else found  # who leads and who follows is meant to differ
+    return None  # who leads and who follows is meant to differ
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
@@ -263,9 +258,6 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
     if point.guard.kind == "decorator" and not point.rank_like:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
-    filled = filled_by(case.sources, point.file, point.guard.line)
-    if filled:
-        return f"put the same items into {filled[0].queue} on every rank: agree on what is left out"
     if point.rank_like:
         made = point.made or (f"{point.registered}()" if point.registered else "")
         if made:

@@ -14,7 +14,6 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, namesakes_below
-from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.condition.loops.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -86,8 +85,6 @@ def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
         return ""
     if first.doubt:
         return first.doubt
-    if filled_by(case.sources, first.file, first.guard.line):
-        return "what was put into the queue decides how many rounds there are"
     if has_namesakes(case, first):
         return "which method the others ran was not seen"
     if _may_run_another_function(case, blame.found.gap, first):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
-from hangdoc.diagnosis.causes.call_counts import call_counts, calls_in_loop, compared
+from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.loop_items import items_differ, items_unordered
@@ -30,7 +30,6 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
-from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, thrown_under
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
@@ -330,7 +329,6 @@ def _on_its_own(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     known, token = extra_or_missing_call(case, blame, gap), gap.token
     library, here = what_a_library_does(token), line_of(token.frame)
     quiet = blame.found.branch_point is not None and blame.found.branch_point.quiet
-    filled = _filled(case, blame, gap) if blame.found.branch_point is None else []
     cure, same = advice(token.stack), _in_one_line(gap)
     every: Message = ["let every rank run ", here or "that line", ", or none", f" ({cure})" if cure else ""]
     return Finding(
@@ -343,23 +341,10 @@ def _on_its_own(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
                 ", and every rank has to take part",
             ],
             known.why,
-            ["what ", here, " works on is filled under ", Joined(filled, " and ")] if filled else "",
         ),
         _SAME_ROUNDS if quiet else _BELOW if same else every,
-        known.doubt or ("what it was filled with was not seen" if filled else ""),
-        decided_at=next(iter(filled), None),
+        known.doubt,
     )
-
-
-def _filled(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Condition]:
-    """The conditions under which what the line works on is filled, where the sides made unequally many calls in it."""
-    inferred = blame.found.alignment.history.inferred
-    both = gap.mine is not None and gap.theirs is not None and lines_of(gap.mine.site) == lines_of(gap.theirs.site)
-    if not (inferred or call_counts(case, blame) or (gap.past and both)):
-        return []
-    tokens = [gap.mine, gap.theirs] if inferred else [gap.token]
-    found = (filled_under(case.sources, t.frame) for t in tokens if t is not None and is_implicit(t.stack))
-    return next((each for each in found if each), [])[:MOST_CHOICES]
 
 
 def _in_one_line(gap: Gap) -> bool:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import settings_told, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
-from hangdoc.diagnosis.causes.phrases import at, cited, doing
+from hangdoc.diagnosis.causes.phrases import at, doing
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.given_there import given_at
-from hangdoc.diagnosis.condition.elsewhere.made_groups import around_group, made_once, made_under_condition
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import loops_around
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 _OF_ALL = "new_group is a collective of all ranks of the job, also of those that will not be members"
@@ -90,17 +84,7 @@ def _made_by_some(
     """HD303 of ``callers`` that make a group in ``token``, and ``missing`` that are elsewhere."""
     frame, maker = token.frame, _maker(token)
     decided = what_decided(case, blame)
-    now = case.activities[missing[0]].stack if missing and frame is None else ()
-    skipped = made_under_condition(case.sources, now)
-    where = skipped[1] if skipped is not None else None
-    if skipped is not None and not decided:
-        decided = joined(["of the calls before it, the one at ", skipped[0], " depends on ", skipped[1]], _OF_ALL)
-    over = _items_of_group(case, blame, token)
-    if over is not None:
-        first = cited(blame.found.branch_points[0].guard, blame.found.branch_points[0].file)
-        goes: Message = [over, " may go over other items on ", Ranks(missing), " than on ", Ranks(callers)]
-        once: Message = [", or ", first, " was decided otherwise there"] if first != over else ""
-        where, decided = over, joined([goes, once], _OF_ALL)
+    where = None
     mine = blame.found.gap.mine if blame.found.gap is not None and not decided else None
     sides = (mine.stack if mine is not None else (), token.stack)
     looked_up = looked_up_on_one_side(case.sources, sides, (missing, callers))
@@ -118,33 +102,9 @@ def _made_by_some(
         _CALL_IT_ON_ALL
         if maker == "new_group"
         else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
-        ("which items the loop went over on each rank was not seen" if over is not None else "")
-        if looked_up is None
-        else "what it looked up on the others was not seen",
+        "" if looked_up is None else "what it looked up on the others was not seen",
         decided_at=where,
     )
-
-
-def _items_of_group(case: Case, blame: Blame[Diverged], token: Token) -> Condition | None:
-    """The loop whose items the group is made for, where all have left it since, or the condition that was found only
-    asks whether the group is there yet, which says nothing of the group itself; else None.
-
-    Example: `for domain in sorted(seen): ⏎ groups.get(MEMBERS[domain])`, whose get() makes a group under `if key not in
-    self._groups:`, as it does for the culprits' own group → the loop.
-    """
-    points = blame.found.branch_points
-    if points and points[0].uneven and points[0].guarded == 1 and not token.pending:
-        return cited(points[0].guard, points[0].file)
-    if not points or not made_once(points[0].guard) or points[0].differs or points[0].seen:
-        return None
-    mine = blame.found.gap.mine if blame.found.gap is not None else None
-    apart = fork(mine.stack, token.stack, frames_of=user_stack).theirs if mine is not None else ()
-    for frame in reversed(apart):
-        loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
-        shared = {(f.file, f.function) for f in user_stack(mine.stack)} if mine is not None else set()
-        if loops and (frame.file, frame.function) not in shared:
-            return cited(loops[-1], frame.file)
-    return None
 
 
 def _left_out(
@@ -156,7 +116,6 @@ def _left_out(
     Example: `if members not in known and rank in members: ⏎ known[members] = new_group(members)`.
     """
     made = token.sizes[0] if token.sizes else ()
-    deciding = around_group(case.sources, token.stack)
     now: Message = [Does(missing, "is", "are"), " in ", doing(case.activities[missing[0]])] if missing else ""
     next_one = mine.sizes[0] if mine.sizes else ()
     return Finding(
@@ -165,9 +124,9 @@ def _left_out(
             [["only ", Does(callers, "has", "have"), " made the process group of ", Ranks(made)], at(token.frame)],
             [now, [", for the group of ", Ranks(next_one)] if next_one and mine.pending else ""] if now else "",
         ),
-        joined(["whether a rank makes it depends on ", deciding] if deciding is not None else "", _OF_ALL),
+        joined("", _OF_ALL),
         _CALL_IT_ON_ALL,
-        decided_at=deciding,
+        decided_at=None,
     )
 
 
@@ -215,7 +174,7 @@ def _unlike_groups(
     decided, by = what_decided(case, blame), None
     lines = {(frame.file, frame.line): frame for _, frame, _ in making if frame is not None}
     if not decided and len(lines) == 1:
-        decided, by = settings_told(given_at(case.sources, next(iter(lines.values())), _arguments))
+        decided, by = settings_told([])
     return Finding(
         "HD303",
         sentence(Joined(groups, " where "), "the groups are not the same"),
@@ -225,8 +184,3 @@ def _unlike_groups(
         else _CALL_IT_ON_ALL,
         decided_at=by,
     )
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    """What is given to the call."""
-    return [*call.args, *(keyword.value for keyword in call.keywords)]

@@ -10,9 +10,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hangdoc.diagnosis.causes.deciding import decided_by, subject_of
+from hangdoc.diagnosis.causes.deciding import decided_by
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -76,9 +75,8 @@ def with_traces(
     else:
         more = left
     by = [replace(_answer(each), left=_shown(each), ran=not each.name) for each in more]
-    asked = [answer for each in left for answer in answers(case.sources, each.file, each.guard.line)]
-    by += decided_by(asked)
-    said: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in asked]
+    by += decided_by([])
+    said: list[Message] = []
     clauses = Joined([*(told(each, sides) for each in left), *said])
     known_end = linked or (open_loop and all(each in ran for each in left))  # the loop itself is seen to have ended
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if known_end else DOUBT

@@ -7,7 +7,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, of_partner, still_possible
+from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
 from hangdoc.diagnosis.condition.way_to_message import (
     between,
@@ -115,10 +115,7 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
     any_source = is_from_anyone(alone)
-    parted = of_partner(case, alone)
-    if case.has_history or len(parted) > _MOST_CONDITIONS:
-        parted = []
-    named = decided_around(case, alone.stack) if not parted and not case.has_history else []
+    named = decided_around(case, alone.stack) if not case.has_history else []
     return Finding(
         "HD202",
         sentence(
@@ -128,12 +125,11 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
         joined(
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many",
             "it takes one of any rank" if any_source else "stacks do not show the peer",
-            ["whether its partner is issued depends on ", Joined(parted, " and ")] if parted else "",
             ["whom a rank names there is decided by ", Joined(named, " and ")] if named else "",
         ),
         joined(
-            ["let both sides agree on ", Joined(parted or named, " and ")]
-            if parted or named
+            ["let both sides agree on ", Joined(named, " and ")]
+            if named
             else f"look for the {'send' if alone.kind == ActivityKind.RECV else 'recv'} that this one waits for",
             "" if any_source or not case.to_see_history else f"to see the peers: {case.to_see_history}",
         ),
@@ -243,7 +239,7 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    around = by_evidence(case, of_partner(case, waiter), peer)
+    around = by_evidence(case, [], peer)
     parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
     for given in (parted, way_to_message(case, peer), around):
         each = still_possible(case, given, peer) or given

@@ -8,25 +8,22 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.phrases import place
-from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_sending
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
-from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
+from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at
-from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, innermost_loop, names_in, walk
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Values
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame
 
 _MOST = 2
 """Conditions that are named; chosen by hand: a longer list helps nobody."""
@@ -125,34 +122,4 @@ def _values(case: Case, condition: Condition, rank: int) -> Message:
 def _is_in(case: Case, frame: Frame, condition: Condition) -> bool:
     return frame.file == condition.file and case.sources.function(frame.file, frame.line) is case.sources.function(
         condition.file, condition.line
-    )
-
-
-def of_partner(case: Case, waiter: Activity) -> list[Condition]:
-    """The program's conditions around messages like the awaited one, but for those that choose the waiter's part, and
-    those that go the same way each time."""
-    partner = "sends_message" if waiter.kind == ActivityKind.RECV else "receives_message"
-    found = conditions_of_sending(case.sources, names(partner))
-    return [each for each in found if not _is_around(case, each, waiter.stack) and not _goes_one_way(case, each)]
-
-
-def _goes_one_way(case: Case, condition: Condition) -> bool:
-    """True if the condition only tests what an object got when it was made: `if self.stage.last:`."""
-    tree = case.sources.function(condition.file, condition.line)
-    nodes = (node for node in walk(tree) if isinstance(node, ast.If)) if tree is not None else ()
-    body = next((node.body for node in nodes if node.lineno == condition.line), None)
-    around = guards(tree, body[0].lineno) if tree is not None and body else []
-    return any(guard.line == condition.line and is_settled(case, guard, condition.file) for guard in around)
-
-
-def _is_around(case: Case, condition: Condition, stack: Stack) -> bool:
-    """True if the stack is in an arm of the condition: in its other one, where its rank has another part to play.
-
-    Example: rank 3 is in `role.learn()` of `if isinstance(role, Teacher): ⏎ role.serve() ⏎ else: ⏎ role.learn()`.
-    """
-    trees = ((frame, case.sources.function(frame.file, frame.line)) for frame in stack if frame.file == condition.file)
-    return any(
-        isinstance(node, ast.If) and node.lineno == condition.line and holds(node, frame.line)
-        for frame, tree in trees
-        for node in (walk(tree) if tree is not None else ())
     )

@@ -10,9 +10,7 @@ from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import MOST_CHOICES, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.hooks import skipped_by_hook
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
-from hangdoc.diagnosis.condition.elsewhere.in_loss import conditions_in_loss
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -45,9 +43,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits = Ranks(blame.culprits)
     choices = [seen] if seen is not None else choices
-    hook, under = skipped_by_hook(case.sources) if not within else ("", [])
-    asked = [each for each in conditions_in_loss(case.sources, gap.token.frame) if each not in (*choices, *under)]
-    first, second = (*under[:1], *choices[:1], *asked, None, None)[:2]
+    first, second = (*choices[:1], None, None)[:2]
     doubt = _LEFT_OUT if seen is None else _BY_ITS_CALLER
     return Finding(
         "HD111",
@@ -61,14 +57,11 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 culprits,
             ],
             _parts(case, blame, seen, choices),
-            ["what the loss is made of depends on ", Joined(asked, " and ")] if asked else "",
-            [f"{hook}() may have made the library leave the backward out, by ", Joined(under, " and ")]
-            if under
-            else "",
+            "",
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
-        doubt if not within else "which way forward() went was not seen" if seen is None and (choices or asked) else "",
+        doubt if not within else "which way forward() went was not seen" if seen is None and (choices or []) else "",
         first,
         second,
     )

@@ -18,9 +18,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.decided_by_rank import goes_by_rank, rank_decided_first
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
-from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
 from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
-from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm
 from hangdoc.diagnosis.condition.last_round import (
     caught_outside,
@@ -101,11 +99,6 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
         later = is_in_later_round(case, gap.mine.rank, gap.theirs.rank)
         if later:
             found = [p for p in found if p.guarded == 1] or skipped_when_called_before(case.sources, sides)
-    state = chosen_before(case.sources, sides)
-    if state is not None and not any(p.rank_like or p.differs for p in found):
-        return [state]
-    if other_function(case, gap, sides) is not None:
-        found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if is_possible(case, gap, p, found, sides, ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call

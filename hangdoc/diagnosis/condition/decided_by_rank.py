@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
@@ -49,5 +48,5 @@ def _is_plain(point: BranchPoint) -> bool:
 def goes_by_rank(sources: Sources, point: BranchPoint) -> bool:
     """True if what the condition asks, or what set that, tests the rank."""
     file, line = point.file, point.guard.line
-    found = with_settings(sources, file, line, answers(sources, file, line))
+    found = with_settings(sources, file, line, [])
     return any(is_rank_name(test.source) for answer in found for test in answer.tests)

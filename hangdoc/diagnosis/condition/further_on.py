@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.in_library import conditions_in_library
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import fork
@@ -52,10 +51,9 @@ def further_on(case: Case, gap: Gap | None, point: BranchPoint | None, ranks: Si
     unread = [frame for frame in way if case.sources.function(frame.file, frame.line) is None]
     if len(unread) == len(way):
         return FurtherOn()
-    stack = (gap.mine, gap.theirs)[guarded].stack
     by_library: list[Condition] = []
     if point is not None and point.guard.kind in CONDITIONS and _may_have_passed(case, way, ranks[1 - guarded]):
-        by_library = conditions_in_library(case.sources, stack, of_values=True)
+        by_library = []
     return FurtherOn(next((f for f in unread if not f.file.startswith("<")), None), tuple(by_library))
 
 

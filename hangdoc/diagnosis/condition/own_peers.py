@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.context import Case
@@ -18,7 +17,6 @@ from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
-from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _MOST = 2
@@ -42,21 +40,8 @@ def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]
     }
     if not there or waiter.rank in there:
         return []
-    prepared = [line for stack in _issued_at(case, frame, waiter.kind) for line in prepared_at(case.sources, stack)]
-    found = dict.fromkeys(each for line in (prepared or [frame]) for each in decided_at(case, line))
+    found = dict.fromkeys(each for line in [frame] for each in decided_at(case, line))
     return list(found)[:_MOST]
-
-
-def _issued_at(case: Case, frame: Frame, kind: str) -> list[Stack]:
-    """A stack of each kind of message that ranks have issued from the line, that of the other ``kind`` first."""
-    found: dict[bool, Stack] = {}
-    for each in case.ranks.values():
-        for message in each.journal.point_to_points if each.journal is not None else ():
-            same = message_way(message.op) == kind
-            stack = each.journal.stack(message.stack) if each.journal is not None and same not in found else ()
-            if any((at.file, at.line) == (frame.file, frame.line) for at in user_stack(stack)[:1]):
-                found[same] = stack
-    return [found[same] for same in sorted(found)]
 
 
 def decided_at(case: Case, frame: Frame) -> list[Condition]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone, is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import pattern
@@ -24,8 +23,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
     alike: set[Condition] = set()
-    prepared = prepared_at(case.sources, stack)
-    for frame in (*prepared, *user_stack(stack)):
+    for frame in (*user_stack(stack),):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
@@ -34,7 +32,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
         mine = [_cited(g, frame.file) for g in inner if _may_differ(g) and not is_settled(case, g, frame.file)]
         alike |= {_cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
-        if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
+        if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
             # What goes alike in each round decides nothing, where anything else is on the way.
@@ -64,7 +62,7 @@ def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
 
 
 def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
-    for frame in (*prepared_at(case.sources, stack), *user_stack(stack)):
+    for frame in (*user_stack(stack),):
         loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
         loops = [loop for loop in loops if not waits_only(case.sources, frame, loop)]
         if loops:

@@ -21,9 +21,8 @@ from itertools import pairwise
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.scores import score_of_condition, score_of_loop
-from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
@@ -90,19 +89,6 @@ def in_chosen_beside(
                         if way is not None or not of_group:
                             return [each for frame in way or () for each in _around(sources, frame)]
     return []
-
-
-def is_answered(sources: Sources, mine: Stack, theirs: Stack) -> bool:
-    """True if the function that the others entered where the stacks fork makes the call that this side is in, too: each
-    side has a part of its own, and the call is no call too many."""
-    frames, where = user_stack(mine), fork(mine, theirs)
-    at = where.common + (within_one_function(sources, where) is not None)
-    entered = next(iter(where.theirs[at : at + 1]), None)
-    tree = sources.function(entered.file, entered.line) if entered is not None and frames else None
-    if tree is None or entered is None:
-        return False
-    here = enclosing_function(tree, entered.line)
-    return _Search(sources, _called_at(sources, frames[0]), None).way(entered.file, here, here, frozenset()) is not None
 
 
 def _made_beside(sources: Sources, name: str) -> set[str]:

@@ -23,7 +23,6 @@ from itertools import islice
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
-from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -201,14 +200,12 @@ class _Search:
                     self.places += 1
                     yield raised
             elif isinstance(node, ast.Call) and deep:
-                for where, called in self._called(file, tree, node):
+                for where, called in self._called(node):
                     if id(called) not in self.read and len(self.read) < _MOST_READ and not holds(called, line):
                         self.read.add(id(called))
                         whole = (called.lineno, called.end_lineno or called.lineno)
                         yield from self.raised(where, called, [called], whole, deep - 1)
 
-    def _called(self, file: str, tree: ast.AST, call: ast.Call) -> list[tuple[str, ast.FunctionDef]]:
-        """The functions that the call may run: those of its name, else what runs where an object is called."""
-        named = list(self.sources.user_functions(last_name(call.func)))
-        runs = run_by(self.sources, file, tree, call.func) if not named else None
-        return [(runs[0], runs[1])] if runs is not None and isinstance(runs[1], ast.FunctionDef) else named
+    def _called(self, call: ast.Call) -> list[tuple[str, ast.FunctionDef]]:
+        """The functions that the call may run: those of its name."""
+        return list(self.sources.user_functions(last_name(call.func)))

@@ -16,8 +16,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer, tests_within
-from hangdoc.diagnosis.condition.elsewhere.callables import run_by
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.elsewhere.told_settings import (
     COMPREHENSIONS,
     WORDS,
@@ -40,7 +39,7 @@ from hangdoc.diagnosis.condition.elsewhere.told_settings import (
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.settings import Place, Setting, place_of, returned, settings
+from hangdoc.diagnosis.source.settings import Place, Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name, names_in, text_of
 from hangdoc.model.asked import is_constant
@@ -135,8 +134,6 @@ def _asked_at(at: Place, line: int) -> Iterator[ast.expr]:
             yield node.iter
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
             yield node.value
-        elif isinstance(node, ast.Expr | ast.AugAssign):
-            yield from tests_within(node.value, line)
     for node in ast.walk(at.tree):
         if isinstance(node, ast.Match) and any(case.pattern.lineno == line for case in node.cases):
             yield node.subject
@@ -238,11 +235,6 @@ class _Walk:
         if settings(self.sources, at, call, part):
             yield from self._set(at, call, steps, part, counts=counts)
             return
-        runs = run_by(self.sources, at.file, at.function, call.func)
-        if runs is not None and isinstance(runs[1], ast.Lambda):
-            yield from self.back(at, runs[1].body, steps)
-        elif runs is not None:
-            yield from self._of_settings(at, call, list(returned(*runs, part)), steps, part, counts=counts)
         if last_name(call.func) in names("drops_items") and call.args:
             picks = call.args[0]
             asked = picks.body if isinstance(picks, ast.Lambda) else ast.Call(picks, [], [])

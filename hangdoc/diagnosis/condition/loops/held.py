@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
-from hangdoc.diagnosis.condition.elsewhere.callables import run_by
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.equal_counts import kept_by
@@ -111,8 +110,6 @@ class _Search:
             made = self.sources.user_definitions(name) if name else []
             classes = self.sources.user_classes(name)
             made = made or [(where, each) for where, _, owner in classes for each in _length(owner)]
-            if not made and (runs := run_by(self.sources, file, here, call.func)) is not None:  # `Unique()(docs)`
-                made = [(runs[0], runs[1])] if isinstance(runs[1], _Function) else []
             if len(made) == 1 and made[0][1] is not here:
                 yield from self._of_returned(*made[0], steps)
 

@@ -18,7 +18,6 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.draws import draws_at_random
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -79,9 +78,6 @@ def _counts(case: Case, skip: BranchPoint, ranks: SideRanks) -> Iterator[tuple[s
 def _added_to(sources: Sources, skip: BranchPoint) -> Iterator[str]:
     """What the arm that skips the call adds to; where the condition asks a function, the arm in which that answers."""
     yield from _sums_under(sources, skip.file, skip.guard.line, taken=not skip.guard.taken)
-    for answer in answers(sources, skip.file, skip.guard.line):
-        for test in answer.tests:
-            yield from _sums_under(sources, test.file, test.line, taken=True)
 
 
 def _sums_under(sources: Sources, file: str, line: int, *, taken: bool) -> Iterator[str]:
