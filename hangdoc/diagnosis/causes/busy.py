@@ -14,6 +14,7 @@ from hangdoc.diagnosis.causes.outside import (
     BETWEEN_PROCESSES,
     DESTROY,
     EACH_OTHER,
+    ENDED_CHILD,
     EXIT_HOOK,
     FAILED,
     LEFT_ALONE,
@@ -33,7 +34,7 @@ from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself, tri
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
-from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle, stack_of_child
+from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle, stack_of_child, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user
@@ -277,6 +278,10 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
     if rank in case.deadlocks and known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD]:
         process = case.ranks[rank].process
         return UNREAD if process is not None and unread_child(process) is not None else known
+    if known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD] and any(
+        step.process is not None and state_of(step.process)[0] is ActivityKind.ZOMBIE for step in steps
+    ):
+        return ENDED_CHILD
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)
     if known not in (OUTSIDE[ActivityKind.SHUTTING_DOWN], EXIT_HOOK):

@@ -13,7 +13,6 @@ from functools import partial
 
 from hangdoc.diagnosis.causes.before_the_wait import is_ahead, is_at_the_start
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
-from hangdoc.diagnosis.causes.forked_lock import who_held_it
 from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
 from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.phrases import cited, line_of
@@ -83,7 +82,6 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     asked = case.chains.get(rank)
     if asked is not None and asked.end is End.REQUEST:
         found.append(answer_left_out(case.sources, asked.last.thread.frames, asked=True))
-    found.append(who_held_it(case, rank))
     # A child that waits for the rank's next request is not where the chain ends: the rank has the pipe's other end.
     asked_child = child or stack_of_child(case, rank)
     found.append(answer_left_out(case.sources, asked_child) if asked_child else "")

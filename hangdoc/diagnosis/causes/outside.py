@@ -98,6 +98,15 @@ OUTSIDE = {
     ),
 }
 
+ENDED_CHILD = OutsideWords(
+    "HD509",
+    "{text}",
+    "the child has ended, and the wait goes on: another process, such as one that the child has started, may hold the "
+    "other end of its output",
+    "see who still has the child's output open (lsof), give what it starts an output of its own, and give the wait a "
+    "timeout",
+)
+
 EXIT_HOOK = OutsideWords(
     "HD701",
     "{text}",

@@ -239,6 +239,17 @@ class Body:
         passed = [any(node != other and self._is_behind(node, other) for other in others) for node in reached]
         return bool(passed) and all(passed)
 
+    def leads_to(self, line: int, after: int) -> bool:
+        """True if a way leads from the line on to the other one."""
+        waiting = [each for node in self.nodes_at(line) for each in self.graph.successors[node]]
+        wanted, seen = set(self.nodes_at(after)), set[int]()
+        while waiting and not wanted & seen:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting += self.graph.successors[node]
+        return bool(wanted & seen)
+
     def _is_behind(self, node: int, other: int) -> bool:
         """True if every way to the node leads by the other one, or none leads there."""
         while node not in (ENTRY, NOWHERE, other):

@@ -62,6 +62,11 @@ class Function:
         `a()` and then `if b: c()`, whoever is at `c()` has come by `a()`."""
         return self._body.comes_by(line, before)
 
+    def leads_to(self, line: int, after: int) -> bool:
+        """True if a way leads from the line on to the other one, in one run of the function. Example: of `a()` and then
+        `b()` from a() to b(), and from b() to a() only in a loop."""
+        return self._body.leads_to(line, after)
+
 
 def _in_text(each: Predicate) -> tuple[int, int, int, int, str]:
     return each.line, each.column, each.end_line, each.end_column, each.kind
