@@ -31,6 +31,16 @@ def test_only_what_every_way_leads_by_has_been_come_by(line, before, comes_by):
 
 
 @pytest.mark.parametrize(
+    ("line", "after", "leads"),
+    [(2, 4, True), (4, 3, False), (4, 5, True), (6, 7, True), (7, 7, True), (7, 6, True), (8, 7, False), (9, 5, False)],
+)
+def test_a_line_leads_to_what_may_run_after_it_in_one_run(line, after, leads):
+    function = Program((), [Module(JOB, "sha256:0", TEXT)]).function(JOB, line)
+    assert function is not None
+    assert function.leads_to(line, after) is leads
+
+
+@pytest.mark.parametrize(
     ("line", "name", "read"), [(2, "attempt", "ATTEMPT"), (2, "rank", "RANK"), (9, "port", "PORT")]
 )
 def test_of_several_names_each_reads_its_own_variable(line, name, read):
