@@ -174,6 +174,8 @@ class _Walk:
     asked: set[str]
     settled: set[tuple[str, int, int]] = field(default_factory=set)
     wanted: set[str] = field(default_factory=set)
+    for_none: set[str] = field(default_factory=set)
+    """What is asked to be None or not, as text."""
     entered: dict[ast.AST, ast.Call] = field(default_factory=dict)
     """Function → the call through which the walk came into it: what its parameters stand for."""
 
@@ -215,6 +217,8 @@ class _Walk:
     def _compared(self, at: Place, test: ast.Compare, steps: int) -> Iterator[Answer]:
         if isinstance(test.ops[0], ast.Eq | ast.Is):
             self.wanted.add(text_of(test.comparators[0]))
+        if isinstance(test.ops[0], ast.Is | ast.IsNot) and text_of(test.comparators[0]) == "None":
+            self.for_none.add(text_of(test.left))
         if all(map(is_constant, test.comparators)):
             yield from self.back(at, test.left, steps)
             return
@@ -260,6 +264,8 @@ class _Walk:
         if isinstance(value, ast.Name) and (through := self.entered.get(at.function)) is not None:
             given = {(n.lineno, n.col_offset) for n in (*through.args, *(each.value for each in through.keywords))}
             found = [each for each in found if each.how != "given" or place_of_setting(each)[1:] in given]
+        if text_of(value) in self.for_none:  # `p.grad *= scale` does not decide whether there is one
+            found = [each for each in found if not isinstance(each.node, ast.AugAssign)]
         if counts and isinstance(value, ast.Name | ast.Call):
             found = [each for each in found if each.how in (*WORDS, "given", "item") or is_plain(each.value)]
         found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
