@@ -6,12 +6,8 @@ import pytest
 from made_calls import FILE, Made, made_calls
 
 from hangdoc.diagnosis import diagnose
-from hangdoc.diagnosis.condition.loops.skip_or_end import counts_rounds
-from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.diagnosis import Branch, Diagnosis
 from hangdoc.model.journal import Attribute
-from hangdoc.model.message import Condition
-from hangdoc.model.snapshot import SourceText
 
 FIT = """
 def fit(self, loader):
@@ -124,27 +120,3 @@ def test_a_loop_that_counts_from_what_was_loaded_began_elsewhere() -> None:
     assert "`except OSError:`" in found.why
     assert "agree on what `first = self.latest()` (train.py:2) takes `first` from" in found.fix
     assert "and on `self.steps`" in found.fix
-
-
-@pytest.mark.parametrize(
-    ("last", "counts"),
-    [
-        ("(i + 1) % every == 0", True),
-        ("self.window.add(n)", False),
-        ("self.every_other(n)", True),
-        ("self.tokens > limit", False),
-    ],
-)
-def test_a_remainder_counts_rounds(last: str, counts: bool) -> None:
-    text = f"""def step(self, i):
-    last = {last}
-    context = nullcontext() if last else model.no_sync()
-
-def add(self, n):
-    return self.tokens >= self.target
-
-def every_other(self, n):
-    return self.calls % 2 == 0
-"""
-    sources = Sources((SourceText(FILE, "<module>", 1, text),))
-    assert counts_rounds(sources, Condition("if last", FILE, 3)) is counts
