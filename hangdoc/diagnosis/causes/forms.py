@@ -58,6 +58,7 @@ _END_OF_ITEMS = ("except StopIteration", "except StopAsyncIteration")
 _STOP_TOGETHER = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
 _MAY_BE_A_STOP = "whether the program raises it as an error, or to stop, was not seen"
 _ROUND_SKIPPED = "a round that went by without that call looks the same"
+_INNER_LOOP = "which of the loops around that call ended was not seen"
 _END_UNSEEN = "how the loop ended was not seen"
 
 
@@ -201,7 +202,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
     tree = case.sources.function(loop.file, loop.guard.line)
     known = loop.recorded or loop.seen or surely or tree is None or not ways_out(tree, loop.guard.line)
     token = gap.theirs if early else gap.mine
-    may_skip = token is not None and _may_skip(case, loop, token)
+    otherwise = _otherwise(case, loop, token, surely=surely) if token is not None else ""
     stops = _stops(case, loop) if loop.of_library else []
     skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
     left_out = [cited(each.guard, each.file) for each in skips] if early else []
@@ -210,7 +211,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
         "HD102",
         sentence([Ranks(culprits), " ", what, " (", _run_at(loop, token), ")"], where_they_wait(case, others)),
         joined(
-            [at, " ended on ", Ranks(left), " and not on ", Ranks(inside), counts],
+            [at, " ended on ", Ranks(left), _goes_on(loop, inside), counts],
             [Ranks(left), " left it at ", cited(out, loop.file)] if out is not None else "",
             ["or ", Joined(left_out, " or "), " left the call out of a round"] if left_out else "",
             [Ranks(left), " may have ended it at ", Joined(stops, " or ")] if stops else "",
@@ -218,7 +219,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
         _STOP_TOGETHER
         if surely or loop.guard.condition.startswith("while ")
         else "give every rank the same number of rounds (agree on the count before the loop)",
-        loop.doubt or (_ROUND_SKIPPED if left_out or may_skip else "" if known else _END_UNSEEN),
+        loop.doubt or (_ROUND_SKIPPED if left_out else otherwise or ("" if known else _END_UNSEEN)),
         decided_at=next(iter(left_out), None) or (stops[0] if len(stops) == 1 else None),
     )
 
@@ -232,21 +233,33 @@ def _run_at(loop: BranchPoint, call: Token | None) -> Place:
     return Place(user.file, user.line) if user is not None else Place(loop.file, loop.guard.line)
 
 
-def _may_skip(case: Case, loop: BranchPoint, call: Token) -> bool:
-    """True if a condition lies between the loop and the call: a round may have gone by without it."""
+def _goes_on(loop: BranchPoint, inside: tuple[int, ...]) -> Message:
+    """What is said of the side that has not left it: another arm's loop is none that this side is in."""
+    if loop.own_arm:
+        return [", and ", Ranks(inside), " ", Verb(inside, "expects", "expect"), " another round of it"]
+    return [" and not on ", Ranks(inside)]
+
+
+def _otherwise(case: Case, loop: BranchPoint, call: Token, *, surely: bool) -> str:
+    """What else explains the number of calls: a round that went by without the call, or a loop within that loop. ''
+    where nothing lies between the loop and the call. ``surely``: it is known how the loop was left.
+
+    Example: `for batch in loader:` over `for piece in batch: step(piece)` → fewer batches or fewer pieces.
+    """
     if loop.recorded or loop.seen or loop.own_arm:
-        return False
+        return ""
     if has_role(call.stack, Role.BACKWARD) and any(map(case.program.places.naming, names("quiet_round"))):
-        return True  # rounds that make no call, by design
+        return _ROUND_SKIPPED  # rounds that make no call, by design
     places = [(frame.file, plain(frame.function)) for frame in call.stack]
     at = next((i for i, each in enumerate(places) if each == (loop.file, loop.function)), -1)
-    for frame in (f for f in call.stack[: at + 1] if not is_library(f)):
-        tree = case.sources.function(frame.file, frame.line)
+    between = []
+    for depth, frame in enumerate(call.stack[: at + 1]):
+        tree = case.sources.function(frame.file, frame.line) if not is_library(frame) else None
         around = guards(tree, frame.line) if tree is not None else []
-        inside = [g for g in around if frame.file != loop.file or g.line > loop.guard.line]
-        if any(g.kind in (*CONDITIONS, "return", "try") for g in inside):
-            return True
-    return False
+        between += [g.kind for g in around if depth < at or g.line > loop.guard.line]
+    if any(kind in (*CONDITIONS, "return", "try") for kind in between):
+        return _ROUND_SKIPPED
+    return _INNER_LOOP if "loop" in between and not surely else ""
 
 
 def _stops(case: Case, loop: BranchPoint) -> list[Condition]:

@@ -12,11 +12,13 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.starts import Kind, Sides, parted_at
+from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 
@@ -33,10 +35,28 @@ def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Mes
         return None, ""
     item = found[0].item
     at = Condition(line_of_item(case, item), item.file, item.line)
+    if isinstance(item, Predicate) and _is_polled(case, item, blame):
+        return None, ""
     if isinstance(item, Predicate):
         kind = _KINDS.get(item.kind, "if")
         return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
     return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
+
+
+def _is_polled(case: Case, item: Predicate, blame: Blame[Explanation]) -> bool:
+    """True of a loop that the others wait in, and the culprits do not: it tells what these wait for, and has led the
+    culprits nowhere. Example: `while not path.exists(): time.sleep(1)` of ranks 1 and 2, rank 0 in a barrier → True."""
+    if item.kind != "while":
+        return False
+
+    def waits(rank: int) -> bool:
+        frame = case.activities[rank].where
+        if frame is None or (frame.file, plain(frame.function)) != (item.file, plain(item.function)):
+            return False
+        tree = case.sources.function(frame.file, frame.line)
+        return any(guard.line == item.line for guard in loops_around(tree, frame.line))
+
+    return any(map(waits, others_of(case, blame))) and not any(map(waits, blame.culprits))
 
 
 def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:
