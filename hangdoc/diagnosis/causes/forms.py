@@ -80,9 +80,11 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return _out_of_step(case, blame, point, gap)
     if gap.kind == "delete" and _shuts_down(case, gap.mine) and not _comes_to_shut_down(case, gap):
         return replace(extra_or_missing_call(case, blame, gap), code="HD702", fix=_SHUT_DOWN_TOGETHER)
+    unordered = items_unordered(case, gap)
     if _in_two_arms(case, gap, point):
-        return _in_place_of_another(case, blame, gap)
-    unordered = items_unordered(case, gap) if point is None else None
+        found = _in_place_of_another(case, blame, gap)
+        return replace(found, reorders=True, replaces=False) if unordered is not None else found
+    unordered = unordered if point is None else None
     items = unordered or items_differ(case, gap, point)
     if items is not None:
         return _in_another_order(case, blame, gap, items, unordered is not None)
@@ -111,7 +113,8 @@ def _in_two_tasks(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """HD112."""
     order = "an event loop runs these calls in the order in which they get ready, which differs from rank to rank"
     fix = "await them one after the other, in an order that all ranks share"
-    return Finding("HD112", extra_or_missing_call(case, blame, gap).verdict, order, fix)
+    known = _in_place_of_another(case, blame, gap)  # each rank makes both of them
+    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False)
 
 
 def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> bool:
