@@ -14,6 +14,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.moved import is_moved
 from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -90,6 +91,8 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return _in_another_order(case, blame, gap, items, unordered is not None)
     if is_implicit(gap.token.stack):
         return _on_its_own(case, blame, gap)
+    if point is None and gap.theirs is not None and is_moved(blame.found.alignment, gap):
+        return replace(_in_place_of_another(case, blame, gap), reorders=True, replaces=False)
     apart = gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
     return extra_or_missing_call(case, blame, gap) if apart else None
 
