@@ -20,11 +20,16 @@ def left_over(alignment: Alignment, gap: Gap) -> list[Token]:
 
 
 def is_moved(alignment: Alignment, gap: Gap) -> bool:
-    """True if the others' first call that would be left over is the one that would be taken out, and no other call of
-    its kind is between: all make it, in another order.
+    """True if all make the call, in another order: it is taken out and put in close by, or the others' first call
+    that would be left over is the one that would be taken out, and no other call of its kind is between.
 
     Example: rank 1 has issued [broadcast, all_reduce], the others [all_reduce, broadcast].
     """
+    own = [each for each in alignment.gaps if not {*each.ranks}.isdisjoint(gap.ranks)]
+    if [each.kind for each in own] in (["delete", "insert"], ["insert", "delete"]):
+        one, other = (each.token for each in own)
+        if (one.op, one.group) == (other.op, other.group) and abs(one.sequence - other.sequence) <= 2:
+            return True
     after = [t.op for t in alignment.history.tokens.get(gap.ranks[0], ()) if t.sequence > gap.token.sequence]
     next_of_others = [each.op for each in left_over(alignment, gap)[:1]]
     return gap.kind == "delete" and bool(after) and next_of_others == [gap.token.op] and gap.token.op not in after
