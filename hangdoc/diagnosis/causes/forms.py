@@ -206,7 +206,8 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
     out = seen_way_out(case, loop, left, inside)
     surely = out is not None or surely_left(case, loop, (left, inside))
     tree = case.sources.function(loop.file, loop.guard.line)
-    known = loop.recorded or loop.seen or surely or tree is None or not ways_out(tree, loop.guard.line)
+    ways = list(ways_out(tree, loop.guard.line)) if tree is not None else []
+    known = loop.recorded or loop.seen or out is not None or len(ways) <= int(surely)
     token = gap.theirs if early else gap.mine
     otherwise = _otherwise(case, loop, token, surely=surely) if token is not None else ""
     stops = _stops(case, loop) if loop.of_library else []

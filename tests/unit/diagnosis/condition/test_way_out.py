@@ -42,8 +42,7 @@ def fitted(bound: str, after: str, name: str, value: str, ranks: int = 4) -> Dia
 def is_sure(found: Diagnosis) -> bool:
     assert found.cause is not None
     assert found.cause.code == "HD102"
-    assert "Rank 3 left it at" in found.why or "Rank 3 may have left it at" in found.why
-    return "Rank 3 left it at" in found.why
+    return found.confidence == Confidence.CERTAIN
 
 
 def test_one_bound_on_every_rank() -> None:
