@@ -8,6 +8,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
+from hangdoc.diagnosis.calls.moved import is_moved, left_over
 from hangdoc.diagnosis.calls.own_calls import calls_of
 from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.causes.deciding import may_run_another, who_asked
@@ -181,7 +182,7 @@ def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair 
     gap = found.gap if found is not None else None
     if found is None or gap is None or found.came_before or gap.token.group[0] == SHARED:
         return None  # of groups that share a number, removing the call that made one is no repair
-    if named.reorders or _is_moved(found.alignment, gap):
+    if named.reorders or is_moved(found.alignment, gap):
         edits, text = _moves(found, gap)
     else:
         edits, text = _edits(found, gap, blame.culprits, instead=named.replaces)
@@ -250,27 +251,6 @@ def _matching(alignment: Alignment) -> str:
     return f"all calls up to #{last} match" if last > 1 and not alignment.history.inferred else "the calls match"
 
 
-def _left_over(alignment: Alignment, gap: Gap) -> list[Token]:
-    """The others' calls that the culprits have not come to yet once the calls that are too many are taken out; none
-    where the repair adds calls, as these are the others' own."""
-    own = [each for each in alignment.gaps if each.token.op != END and not {*each.ranks}.isdisjoint(gap.ranks)]
-    if any(each.kind != "delete" for each in own):
-        return []
-    reached = alignment.history.issued(gap.ranks[0]) - len(own)
-    return [each for each in alignment.consensus if each.op != END and each.sequence > reached]
-
-
-def _is_moved(alignment: Alignment, gap: Gap) -> bool:
-    """True if the others' first call that would be left over is the one that would be taken out, and no other call of
-    its kind is between: all make it, in another order.
-
-    Example: rank 1 has issued [broadcast, all_reduce], the others [all_reduce, broadcast].
-    """
-    after = [t.op for t in alignment.history.tokens.get(gap.ranks[0], ()) if t.sequence > gap.token.sequence]
-    next_of_others = [each.op for each in _left_over(alignment, gap)[:1]]
-    return gap.kind == "delete" and bool(after) and next_of_others == [gap.token.op] and gap.token.op not in after
-
-
 def _repair_text(gap: Gap, alignment: Alignment, both: tuple[Token, Token] | None) -> Message:
     """'Removing the `barrier` at train.py:41 on rank 1 makes all calls up to #37 match.'
 
@@ -290,7 +270,7 @@ def _repair_text(gap: Gap, alignment: Alignment, both: tuple[Token, Token] | Non
     call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op if named else "collective"
     if not gap.token.named:
         call, where = "call", [" that is waited for", where]
-    left = next((line_of(each.frame) for each in _left_over(alignment, gap) if each.frame is not None), "")
+    left = next((line_of(each.frame) for each in left_over(alignment, gap) if each.frame is not None), "")
     once: Message = [", once ", Does(gap.ranks, "also comes", "also come"), " to ", left] if left else ""
     more = _further(gap, alignment)
     return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}", once, "."]

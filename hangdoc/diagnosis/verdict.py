@@ -342,7 +342,7 @@ def _with_raised(
 
 def _likeliest(case: Case, found: Blame[Explanation]) -> tuple[Branch | None, Message]:
     # Whoever has a condition does not wait for the import.
-    from hangdoc.diagnosis.causes.nearest import likeliest
+    from hangdoc.diagnosis.causes.likeliest import likeliest
 
     return likeliest(case, found)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.moved import is_moved
 from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -32,6 +33,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exc
 from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, thrown_under
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
+from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left
@@ -56,8 +58,13 @@ _SAME_ROUNDS = "let all ranks agree on which rounds communicate (all_reduce what
 _BELOW = "see which of the calls below that line some ranks make, and others do not"
 _END_OF_ITEMS = ("except StopIteration", "except StopAsyncIteration")
 _STOP_TOGETHER = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
+_SAME_ITEMS = (
+    "let every rank go over equally many items (agree on the count before the loop), and over the same ones where a call "
+    "works on one of them"
+)
 _MAY_BE_A_STOP = "whether the program raises it as an error, or to stop, was not seen"
 _ROUND_SKIPPED = "a round that went by without that call looks the same"
+_INNER_LOOP = "which of the loops around that call ended was not seen"
 _END_UNSEEN = "how the loop ended was not seen"
 
 
@@ -79,14 +86,18 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return _out_of_step(case, blame, point, gap)
     if gap.kind == "delete" and _shuts_down(case, gap.mine) and not _comes_to_shut_down(case, gap):
         return replace(extra_or_missing_call(case, blame, gap), code="HD702", fix=_SHUT_DOWN_TOGETHER)
+    unordered = items_unordered(case, gap)
     if _in_two_arms(case, gap, point):
-        return _in_place_of_another(case, blame, gap)
-    unordered = items_unordered(case, gap) if point is None else None
+        found = _in_place_of_another(case, blame, gap)
+        return replace(found, reorders=True, replaces=False) if unordered is not None else found
+    unordered = unordered if point is None else None
     items = unordered or items_differ(case, gap, point)
     if items is not None:
         return _in_another_order(case, blame, gap, items, unordered is not None)
     if is_implicit(gap.token.stack):
         return _on_its_own(case, blame, gap)
+    if point is None and gap.theirs is not None and is_moved(blame.found.alignment, gap):
+        return replace(_in_place_of_another(case, blame, gap), reorders=True, replaces=False)
     apart = gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
     return extra_or_missing_call(case, blame, gap) if apart else None
 
@@ -110,7 +121,8 @@ def _in_two_tasks(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """HD112."""
     order = "an event loop runs these calls in the order in which they get ready, which differs from rank to rank"
     fix = "await them one after the other, in an order that all ranks share"
-    return Finding("HD112", extra_or_missing_call(case, blame, gap).verdict, order, fix)
+    known = _in_place_of_another(case, blame, gap)  # each rank makes both of them
+    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False)
 
 
 def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> bool:
@@ -199,9 +211,10 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
     out = seen_way_out(case, loop, left, inside)
     surely = out is not None or surely_left(case, loop, (left, inside))
     tree = case.sources.function(loop.file, loop.guard.line)
-    known = loop.recorded or loop.seen or surely or tree is None or not ways_out(tree, loop.guard.line)
+    ways = list(ways_out(tree, loop.guard.line)) if tree is not None else []
+    known = loop.recorded or loop.seen or out is not None or len(ways) <= int(surely)
     token = gap.theirs if early else gap.mine
-    may_skip = token is not None and _may_skip(case, loop, token)
+    otherwise = _otherwise(case, loop, token, surely=surely) if token is not None else ""
     stops = _stops(case, loop) if loop.of_library else []
     skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
     left_out = [cited(each.guard, each.file) for each in skips] if early else []
@@ -210,15 +223,13 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
         "HD102",
         sentence([Ranks(culprits), " ", what, " (", _run_at(loop, token), ")"], where_they_wait(case, others)),
         joined(
-            [at, " ended on ", Ranks(left), " and not on ", Ranks(inside), counts],
+            [at, " ended on ", Ranks(left), _goes_on(loop, inside, token), counts],
             [Ranks(left), " left it at ", cited(out, loop.file)] if out is not None else "",
             ["or ", Joined(left_out, " or "), " left the call out of a round"] if left_out else "",
             [Ranks(left), " may have ended it at ", Joined(stops, " or ")] if stops else "",
         ),
-        _STOP_TOGETHER
-        if surely or loop.guard.condition.startswith("while ")
-        else "give every rank the same number of rounds (agree on the count before the loop)",
-        loop.doubt or (_ROUND_SKIPPED if left_out or may_skip else "" if known else _END_UNSEEN),
+        _alike(loop, token, ends_early=surely or bool(ways)),
+        loop.doubt or (_ROUND_SKIPPED if left_out else otherwise or ("" if known else _END_UNSEEN)),
         decided_at=next(iter(left_out), None) or (stops[0] if len(stops) == 1 else None),
     )
 
@@ -232,21 +243,43 @@ def _run_at(loop: BranchPoint, call: Token | None) -> Place:
     return Place(user.file, user.line) if user is not None else Place(loop.file, loop.guard.line)
 
 
-def _may_skip(case: Case, loop: BranchPoint, call: Token) -> bool:
-    """True if a condition lies between the loop and the call: a round may have gone by without it."""
+def _alike(loop: BranchPoint, call: Token | None, *, ends_early: bool) -> str:
+    """What lets all ranks leave the loop alike; ``call``: the one of the side that has not left it. Whoever is in
+    another loop is told of the end; a `for` that nothing but its items ends has them equal."""
+    if not loop.of_library and call is not None and not is_inside(call, loop):
+        return "let whoever leaves the loop tell the others, by a last call that they expect"
+    return _STOP_TOGETHER if ends_early or loop.guard.condition.startswith("while ") else _SAME_ITEMS
+
+
+def _goes_on(loop: BranchPoint, inside: tuple[int, ...], call: Token | None) -> Message:
+    """What is said of the side that has not left it: another arm's loop is none that this side is in."""
+    if not loop.own_arm and not loop.of_library and call is not None and not is_inside(call, loop):
+        return ""
+    if loop.own_arm:
+        return [", and ", Ranks(inside), " ", Verb(inside, "expects", "expect"), " another round of it"]
+    return [" and not on ", Ranks(inside)]
+
+
+def _otherwise(case: Case, loop: BranchPoint, call: Token, *, surely: bool) -> str:
+    """What else explains the number of calls: a round that went by without the call, or a loop within that loop. ''
+    where nothing lies between the loop and the call. ``surely``: it is known how the loop was left.
+
+    Example: `for batch in loader:` over `for piece in batch: step(piece)` → fewer batches or fewer pieces.
+    """
     if loop.recorded or loop.seen or loop.own_arm:
-        return False
+        return ""
     if has_role(call.stack, Role.BACKWARD) and any(map(case.program.places.naming, names("quiet_round"))):
-        return True  # rounds that make no call, by design
+        return _ROUND_SKIPPED  # rounds that make no call, by design
     places = [(frame.file, plain(frame.function)) for frame in call.stack]
     at = next((i for i, each in enumerate(places) if each == (loop.file, loop.function)), -1)
-    for frame in (f for f in call.stack[: at + 1] if not is_library(f)):
-        tree = case.sources.function(frame.file, frame.line)
+    between = []
+    for depth, frame in enumerate(call.stack[: at + 1]):
+        tree = case.sources.function(frame.file, frame.line) if not is_library(frame) else None
         around = guards(tree, frame.line) if tree is not None else []
-        inside = [g for g in around if frame.file != loop.file or g.line > loop.guard.line]
-        if any(g.kind in (*CONDITIONS, "return", "try") for g in inside):
-            return True
-    return False
+        between += [g.kind for g in around if depth < at or g.line > loop.guard.line]
+    if any(kind in (*CONDITIONS, "return", "try") for kind in between):
+        return _ROUND_SKIPPED
+    return _INNER_LOOP if "loop" in between and not surely else ""
 
 
 def _stops(case: Case, loop: BranchPoint) -> list[Condition]:

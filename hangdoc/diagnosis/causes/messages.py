@@ -84,8 +84,8 @@ def _fix(
             line_of(skipped.frame),
             f" in every round, or let rank {waiter.rank} know that none comes",
         ]
-    count = f"{fewer} fewer than" if fewer > 0 else "not what"
-    return f"see why rank {peer} {verb}s {count} rank {waiter.rank} waits for"
+    does = f"{verb}s {fewer} fewer than" if fewer > 0 else f"does not {verb} what"
+    return f"see why rank {peer} {does} rank {waiter.rank} waits for"
 
 
 def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> Condition | None:

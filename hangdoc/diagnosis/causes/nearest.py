@@ -1,8 +1,5 @@
-"""What the reasons add: the nearest test that may have parted the ranks, where none was seen to, and the test under
-which was raised what a handler caught.
-
-Example: rank 2 waits in the join of a thread that ended under `if number == limit:` (writer.py:16), and nothing shows
-what `limit` was → that test, as one that may have led there.
+"""What the reasons add to a condition: that it came out so for the first time, and the test under which was raised what
+a handler caught.
 """
 
 from __future__ import annotations
@@ -12,55 +9,13 @@ from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.items import Predicate
-from hangdoc.diagnosis.reason.judged import Item, Reason, line_of_item
+from hangdoc.diagnosis.reason.judged import Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import Found, reasons
 from hangdoc.diagnosis.reason.starts import Kind, Sides, parted_at
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Message, Ranks, conditions_in
-from hangdoc.model.process import Stack
-
-_WORTH_A_LOOK = 0.5
-"""The share from which on a reason is shown: of these, four of five are right or belong to the chain (``why.py``)."""
-_KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "try", "with": "try", "match": "match"}
-"""Kind of a predicate → that of a branch; 'if' of any other."""
-
-
-def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
-    """The likeliest of the reasons, and in words; (None, '') where none is likely enough to look at."""
-    found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
-    if not found or found[0].share < _WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
-        return None, ""
-    item = found[0].item
-    at = Condition(line_of_item(case, item), item.file, item.line)
-    if isinstance(item, Predicate):
-        kind = _KINDS.get(item.kind, "if")
-        return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
-    return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
-
-
-def _lies_ahead(case: Case, blame: Blame[Explanation], item: Item) -> bool:
-    """True if the culprits have not come to it: no way leads from it to where they are in its function, and nobody on
-    the way to that runs the function again in a loop.
-
-    Example: they wait in `done = run(tool)`, and the next line is `if done.returncode != 0:` → that test.
-    """
-    stacks = [user_stack(case.activities[rank].stack) for rank in blame.culprits if rank in case.activities]
-    return bool(stacks) and all(_is_ahead(case, item, stack) for stack in stacks)
-
-
-def _is_ahead(case: Case, item: Item, stack: Stack) -> bool:
-    own = case.program.function(item.file, item.line)
-    around = [(frame, case.program.function(frame.file, frame.line)) for frame in stack]
-    here = next((at for at, (_, each) in enumerate(around) if own is not None and each == own), None)
-    if own is None or here is None:
-        return False
-    first, *outer = around[here:]
-    if first[0].line == item.line or own.leads_to(item.line, first[0].line):
-        return False
-    return not any(each is not None and each.leads_to(frame.line, frame.line) for frame, each in outer)
 
 
 def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None) -> tuple[Branch | None, Message]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.missing_or_extra import is_shared
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
 from hangdoc.diagnosis.causes.deciding import answers_at, what_decided
@@ -58,10 +59,18 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             loop or what_decided(case, blame),
         ),
         _SAME_ORDER,
-        "" if case.programs or gap.mine.group != gap.theirs.group else "the groups could not be seen",
+        _doubt(case, blame, gap),
         decided_at=decided,
         reorders=coming or is_shared(case, gap) or lines_of(gap.mine.site) == lines_of(gap.theirs.site),
     )
+
+
+def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    """Of a call that is only missing, and nowhere one too many, it is open whether it would have come."""
+    own = [each.kind for each in blame.found.alignment.gaps if not {*each.ranks}.isdisjoint(gap.ranks)]
+    if not case.programs and gap.mine is not None and gap.theirs is not None and gap.mine.group == gap.theirs.group:
+        return "the groups could not be seen"
+    return "a call that was left out looks the same" if {*own} == {"insert"} else ""
 
 
 def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 
 from hangdoc.diagnosis.causes.phrases import line_of
@@ -115,6 +116,19 @@ def _end(facts: Facts) -> Message:
     return f"mend that failure{'; the others only wait for it' if waits else ''}"
 
 
+def _of_signal(facts: Facts) -> Message:
+    """A fault of the process itself raises some signals; others are sent."""
+    ends = [facts.case.ranks[rank].exit for rank in facts.culprits]
+    if not any(end is not None and end.fatal_signal in _OF_FAULTS for end in ends):
+        return "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own"
+    if any(end is not None and end.stack for end in ends):
+        return "see what native code that line runs, and what it was given"
+    return "have Python write the line at which it ends (PYTHONFAULTHANDLER=1), and see what native code that line runs"
+
+
+_OF_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+
+
 def _always(text: str) -> Callable[[Facts], Message]:
     return lambda _: text
 
@@ -135,7 +149,7 @@ _FIXES: Mapping[str, Callable[[Facts], Message]] = {
     "HD201": _always("let one side receive before it sends, or start both without waiting (isend, irecv)"),
     "HD202": _messages,
     "HD401": _end,
-    "HD402": _always("find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own"),
+    "HD402": _of_signal,
     "HD703": _always(
         "let what runs in native threads end before Python does: wait for every asynchronous call and its callbacks, "
         "then destroy_process_group()"

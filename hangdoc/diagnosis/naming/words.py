@@ -32,13 +32,16 @@ from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, no
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.program.items import Definition, Predicate
-from hangdoc.diagnosis.reason.known import Strength
+from hangdoc.diagnosis.reason.known import Strength, is_rank_name
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
+
+_WORTH_A_LOOK = 0.5
+"""The share from which on a test that nothing shows to differ is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +266,11 @@ def _why(facts: Facts) -> Message:
     item, (mine, theirs) = reason.item, reason.outcomes
     test, culprits, others = condition(facts, item), Ranks(facts.culprits), Ranks(facts.others)
     if isinstance(item, Definition):
-        return ["what ", test, " sets differs between the ranks"] if reason.strength > Strength.UNKNOWN else ""
+        tells = reason.strength > Strength.UNKNOWN and not is_rank_name(item.name)  # a rank differs in any job
+        return ["what ", test, " sets differs between the ranks"] if tells else ""
     if reason.strength == Strength.PROVED and mine and theirs and mine != theirs:
         return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
-    if reason.strength == Strength.PROVED:
+    if reason.strength == Strength.PROVED and not facts.case.table.never_asked(item, facts.others):
         return [test, " came out differently on ", culprits, " than on ", others]
     if item.kind == "for" and facts.form.kind in (FormKind.BUSY, FormKind.MISSED, FormKind.GONE):
         return ""  # most loops go alike, and these wait for no round of one
@@ -276,7 +280,7 @@ def _why(facts: Facts) -> Message:
         return _named_by(facts.named_by, facts)
     if facts.is_misnamed:
         return ["the name of the key, or its store, may depend on ", test]
-    if not reason.direct:
+    if not reason.direct or reason.share < _WORTH_A_LOOK:
         return ""
     if facts.own is not None and facts.own.where is not None and item in facts.polled_at(facts.own.where):
         return [test, " has not ended on ", culprits]

@@ -124,6 +124,8 @@ class Lookup:
         name = dotted(read)
         if name in ("self", "cls") and function.owner is not None:
             return [function.owner]
+        if name.count(".") > _DEEPEST:
+            return []  # each attribute would ask for the class of the one before
         key = function, node, name
         if name and key not in self._classes:
             self._classes[key] = []  # for whoever asks for it on the way: `node = node.next`

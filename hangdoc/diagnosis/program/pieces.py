@@ -122,10 +122,11 @@ def outermost_in(node: ast.AST, span: Span) -> list[ast.AST]:
 
 def dotted(node: ast.AST) -> str:
     """'self.warm' of a name or of attributes of one; '' of anything else."""
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return node.id if isinstance(node, ast.Name) else ""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def last_name(node: ast.AST) -> str:

@@ -33,7 +33,8 @@ def test_its_line_is_not_the_line_that_issued_it() -> None:
     """The ranks did not diverge at the loop around the wait."""
     diagnosis = api.diagnose(case("late_wait_attached"))
     assert diagnosis.divergence is not None
-    assert diagnosis.divergence.branch is None
+    branch = diagnosis.divergence.branch
+    assert branch is None or branch.kind != "loop"
 
 
 def test_without_native_frames_the_source_tells_that_it_is_one() -> None:

@@ -21,9 +21,15 @@ def in_words(setting: Setting, guard: Guard) -> str:
     """'is filled under'; 'depending on' where it is done in the other arm, or past an `if` that returns."""
     if setting.how == "returned":
         return "is decided by"
-    added = not isinstance(setting.node, ast.AugAssign) or isinstance(setting.node.op, ast.Add)
-    what = WORDS.get(setting.how, "is set") if added else "is changed"
+    what = WORDS.get(setting.how, "is set") if _adds(setting.node) else "is changed"
     return f"{what} under" if guard.taken else f"{what} depending on"
+
+
+def _adds(node: ast.AST) -> bool:
+    """False of what takes something away: `self.left -= 1`, `del self.arms[name]`, `self.free.pop()`."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) not in names("takes_items")
+    return not isinstance(node, ast.Delete) and (not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add))
 
 
 def asks_for_item(guard: Guard, own: str) -> bool:

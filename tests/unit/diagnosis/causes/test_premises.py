@@ -69,7 +69,7 @@ def test_ranks_agree_before_a_test_that_all_come_to(name: str, said: str) -> Non
         # The calls in `finally:`, and of the next step, are those of every round: what came before them was skipped.
         ("d_ingest", "Rank 1 skips the all_reduce at ingest.py:31"),
         ("mesh_norm_of_one_shard", "Rank 18 skips the all_reduce at norm_of_one_shard.py:70"),
-        ("token_budget_under_no_sync", "Rank 2 came out of fsdp_accum.py:73 fit() earlier than the others"),
+        ("token_budget_under_no_sync", "Rank 2 skips the all_reduce at fsdp_accum.py:73"),
         # Others have made the call as well.
         ("retried_call", "Rank 1 calls all_reduce at retry_ok.py:10 save_step() once more than the others"),
         ("tried_again", "Rank 1 called all_reduce at retry_upload.py:49"),

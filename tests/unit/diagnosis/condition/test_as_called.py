@@ -9,7 +9,6 @@ import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
@@ -88,26 +87,6 @@ def test_what_decides_which_parts_of_a_model_are_used(text: str, conditions: lis
             {text}
     """)
     assert [each.source for each in conditions_in_forward(sources)] == conditions
-
-
-@pytest.mark.parametrize(
-    ("body", "conditions"),
-    [
-        ("if x.numel() == 0:\n            continue\n        self.metric.update(x)", ["if x.numel() == 0:"]),
-        ("self.metric.update(x)", []),
-        ("if rank == 0:\n            self.metric.update(x)", []),
-    ],
-)
-def test_what_a_metric_is_filled_under(body: str, conditions: list[str]) -> None:
-    sources, at = source(f"""
-def collect(self, xs, rank):
-    for x in xs:
-        {body}
-def run(self):
-    return self.metric.compute()  # here
-    """)
-    found = filled_under(sources, Frame("/job/train.py", at["here"], "run"))
-    assert [each.source for each in found] == conditions
 
 
 def test_a_while_counts_the_same_where_it_is_left_and_before_it_counts() -> None:

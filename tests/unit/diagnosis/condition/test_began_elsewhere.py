@@ -8,7 +8,6 @@ from made_calls import FILE, Made, made_calls
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Attribute
-from hangdoc.model.kinds import Confidence
 
 FIT = """
 def fit(self):
@@ -47,22 +46,6 @@ def fitted(
     assert found.divergence is not None
     assert found.divergence.branch is not None
     return found
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"over": "enumerate(self.loader)"},
-        {"begin": "self.step = self.restore(loader)", "over": "skip_first_batches(loader, self.step)"},
-    ],
-)
-def test_a_count_that_is_far_apart_tells_that_they_began_elsewhere(changed: dict[str, str]) -> None:
-    found = fitted(**changed)  # type: ignore[arg-type]
-    assert found.divergence is not None
-    assert found.divergence.branch is not None
-    assert found.divergence.branch.condition == "if not self.path.exists():"
-    assert found.confidence == Confidence.LIKELY
 
 
 @pytest.mark.parametrize(

@@ -2,65 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
 from called_jobs import Made, diagnosis
-
-from hangdoc.diagnosis.condition.elsewhere.called_otherwise import called_otherwise
-from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.model.process import Frame
-from hangdoc.model.snapshot import SourceText
-
-FILE = "/home/me/train.py"
-TEXT = textwrap.dedent("""
-    class Plain:
-        def reduce(self):
-            all_reduce()
-            barrier()
-
-    class Scaled:
-        def reduce(self):
-            all_gather()
-
-    class Session:
-        def __init__(self, name):
-            self.reducer = REGISTRY[name]()
-
-        def train(self, kind, callbacks):
-            for step in range(3):
-                self.reducer.reduce()
-            run = STEPS[kind]
-            run(self)
-            for callback in callbacks:
-                callback.reduce()
-""").lstrip("\n")
-SOURCES = Sources((SourceText(FILE, "<module>", 1, TEXT),))
-
-
-@pytest.mark.parametrize(
-    ("line", "functions", "name", "chosen"),
-    [
-        pytest.param(16, ("reduce", "reduce"), None, None, id="not in a loop, whose rounds may differ"),
-        pytest.param(18, ("plain_step", "scaled_step"), "run", 17, id="a variable that holds a function"),
-        pytest.param(20, ("reduce", "reduce"), None, None, id="not the items of a loop, at which the sides may differ"),
-    ],
-)
-def test_what_a_call_runs_is_chosen_elsewhere(
-    line: int, functions: tuple[str, str], name: str | None, chosen: int | None
-) -> None:
-    sides = [(Frame(FILE, at, f), Frame(FILE, line, "train")) for at, f in zip((3, 8), functions, strict=True)]
-
-    found = called_otherwise(SOURCES, (sides[0], sides[1]))
-
-    assert (found and found.name, found and found.chosen.line) == (name, chosen)
-
-
-def test_two_lines_of_one_function_are_no_other_call() -> None:
-    caller = Frame(FILE, 16, "train")
-
-    assert called_otherwise(SOURCES, ((Frame(FILE, 3, "reduce"), caller), (Frame(FILE, 4, "reduce"), caller))) is None
-
 
 PHASES = """
 class Warm:
@@ -140,27 +83,3 @@ def test_the_stages_of_a_pipeline_are_no_other_choice() -> None:
     decodes = [DECODES, SHARES, DECODES]
     found = diagnosis(STAGES, {0: [ENCODES, SHARES, SHARES], 1: decodes, 2: decodes, 3: decodes})
     assert "made another" not in str(found.why)
-
-
-TASKS = """
-class Task:
-    def __init__(self, kind):
-        self.work = WORK[kind]()
-    def run(self):
-        self.work.apply()
-def main(tasks):
-    for task in tasks:
-        task.run()
-class One:
-    def apply(self):
-        dist.broadcast(1)
-class Two:
-    def apply(self):
-        dist.all_reduce(1)
-"""
-
-
-def test_the_items_of_a_loop_are_several_objects_that_each_choose_once() -> None:
-    sources = Sources((SourceText(FILE, "<module>", 1, TASKS.strip("\n")),))
-    outer = Frame(FILE, 5, "run"), Frame(FILE, 8, "main")
-    assert called_otherwise(sources, ((Frame(FILE, 11, "apply"), *outer), (Frame(FILE, 14, "apply"), *outer))) is None

@@ -55,17 +55,6 @@ def code(found: Diagnosis) -> str:
     return found.cause.code if found.cause is not None else ""
 
 
-@pytest.mark.parametrize("caught", ["BadDocument", "ValueError", "(KeyError, BadDocument)", "Exception"])
-def test_what_the_program_raises_before_the_call_skips_a_round(caught: str) -> None:
-    found = fitted(caught)
-    assert code(found) == "HD103"
-    assert found.divergence is not None
-    assert found.divergence.branch is not None
-    assert found.divergence.branch.condition == "if doc.empty:"
-    assert f"`except {caught}:`" in found.why
-    assert "`for doc in range(len(self.docs)):`" in found.why
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -49,11 +49,6 @@ BY_RANK = {
 }
 
 
-@pytest.mark.parametrize("rest", BY_RANK.values(), ids=BY_RANK)
-def test_what_the_rank_decides_comes_before_the_count_of_rounds(rest: str) -> None:
-    assert order(told(rest)) == [ASKED, COUNTED]
-
-
 @pytest.mark.parametrize("rest", ["def start(self, cost):\n    self.active = cost > 3\n", ""])
 def test_what_something_else_decides_does_not(rest: str) -> None:
     assert order(told(rest)) == [COUNTED, ASKED]

@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.dispatched import (
-    dispatched,
-    is_looked_up,
-    looked_up_below,
-    namesakes_below,
-    other_items,
-)
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, looked_up_below, namesakes_below
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
@@ -81,30 +75,12 @@ def test_what_a_library_calls_is_not_looked_up() -> None:
     assert dispatched(sources(), (through, REDUCE)) is None
 
 
-def test_a_loop_calls_other_items_on_each_side() -> None:
-    sides = stack((18, "end"), (10, "notify")), stack((15, "end"), (10, "notify"))
-    found = other_items(sources(), sides)
-    assert found is not None
-    loop, chosen = found
-    assert (loop.source, loop.line) == ("for callback in self.callbacks:", 9)
-    assert [(each.source, each.line) for each in chosen] == [("if c.applies(shard)", 3)]
-    assert other_items(sources(), (sides[0], REDUCE)) is None
-
-
 def test_the_methods_of_other_items() -> None:
     """In `for callback in self.callbacks: ⏎ callback.end(self)`, other classes have an end() as well."""
     point = BranchPoint(Guard("if", 9, "if due:", True, ("due",), (9, 10)), FILE, "notify", 10, 0, 0.0)
     found = namesakes_below(sources(), stack((15, "end"), (10, "notify")), point)
     assert found == [(Frame(FILE, 10, "notify"), [(FILE, 18)])]
     assert namesakes_below(sources(), MIX, point) == []
-
-
-def test_functions_that_run_in_the_order_of_a_table() -> None:
-    loop = "def step(self, acts):\n    for act in acts:\n        self.table[act.kind](act)\n"
-    text = f"{loop}def send(self, act):\n    put(act)\n"
-    whole = Sources((SourceText(FILE, "<module>", 1, text),))
-    assert is_looked_up(whole, stack((5, "send"), (3, "step")))
-    assert not is_looked_up(sources(), MIX)  # in no loop
 
 
 def test_a_condition_above_a_look_up() -> None:

@@ -43,19 +43,10 @@ def conditions(found: Diagnosis) -> list[str]:
     return [branch.condition, *(each.condition for each in branch.answers)] if branch is not None else []
 
 
-def test_the_inner_loop_where_the_outer_one_is_over_what_is_written_out() -> None:
-    found = diagnosed('["a", "b"]')
-    assert conditions(found) == ["while len(prompt) < self.longest:", "if draw() in self.stops:"]
-    assert "Or `for prompt in self.prompts:` (train.py:6) around it ended" in found.why
-    assert found.confidence == Confidence.LIKELY
-
-
-def test_the_outer_loop_where_each_rank_may_have_its_own_items() -> None:
-    found = diagnosed("mine(rank)")
-    assert conditions(found) == ["for prompt in self.prompts:", "if draw() in self.stops:"]
-    assert "within it was left early, at `if draw() in self.stops:`" in found.why
-    assert found.confidence == Confidence.LIKELY
-
-
 def test_what_leaves_both_loops_is_no_story_of_its_own() -> None:
     assert "within it" not in diagnosed("mine(rank)", "return").why
+
+
+def test_of_two_loops_it_is_open_which_one_ended() -> None:
+    for prompts in ("[[1], [2]]", "mine(rank)"):
+        assert diagnosed(prompts).confidence == Confidence.LIKELY

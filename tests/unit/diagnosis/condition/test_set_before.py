@@ -144,25 +144,6 @@ _TOLD = {
         """,
         ["if length >= self.goal:"],
     ),
-    "what a closure counts": (
-        """
-        def make_gate(margin):
-            best, streak = 9.0, 0
-            def gate(value):
-                nonlocal best, streak
-                if value < best - margin:
-                    best, streak = value, 0
-                else:
-                    streak += 1
-                return streak >= 3
-            return gate
-        def train(model):
-            plateau = make_gate(0.1)
-            if plateau(loss(model)):  # asked
-                drop()
-        """,
-        ["return streak >= 3", "if value < best - margin:"],
-    ),
     "a file that a class method asks for": (
         """
         class Tracer:

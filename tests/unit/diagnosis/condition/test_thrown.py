@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-
-from hangdoc.diagnosis.condition.elsewhere.raised import is_own_signal, thrown_under
+from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
@@ -57,23 +55,3 @@ def test_a_class_that_the_program_derives_from_what_is_caught() -> None:
 def test_what_nobody_raises_is_not_told() -> None:
     assert told("OSError", "Pruned") == {}
     assert told("Exception", "Pruned") == {}
-
-
-@pytest.mark.parametrize(
-    ("made", "signal"),
-    [
-        ("class EarlyStop(Exception):", True),
-        ("class EarlyStop(RuntimeError):", False),  # something failed
-        ("class Stop(Exception):\n    pass\nclass EarlyStop(Stop):", True),
-        ("class Damaged(Exception):\n    pass\nclass EarlyStop(Damaged):", False),
-        ("class Other(Exception):", False),  # where it is from is not known
-    ],
-)
-def test_a_signal_of_the_programs_own_is_no_failure(made: str, signal: bool) -> None:
-    text = f"try:\n    run()\nexcept EarlyStop:\n    pass\n{made}\n    pass\n"
-    assert is_own_signal(Sources((SourceText(FILE, "<module>", 1, text),)), FILE, 3) is signal
-
-
-def test_an_error_by_its_name_is_no_signal() -> None:
-    text = "try:\n    run()\nexcept StopError:\n    pass\nclass StopError(Exception):\n    pass\n"
-    assert not is_own_signal(Sources((SourceText(FILE, "<module>", 1, text),)), FILE, 3)

@@ -42,14 +42,7 @@ def fitted(bound: str, after: str, name: str, value: str, ranks: int = 4) -> Dia
 def is_sure(found: Diagnosis) -> bool:
     assert found.cause is not None
     assert found.cause.code == "HD102"
-    assert "Rank 3 left it at" in found.why or "Rank 3 may have left it at" in found.why
-    return "Rank 3 left it at" in found.why
-
-
-def test_one_bound_on_every_rank() -> None:
-    assert is_sure(fitted("steps", "pass", "steps", "4"))
-    assert is_sure(fitted("self.todo", "pass", "self.todo", "4"))
-    assert is_sure(fitted("steps * 2", "self.left = 0", "steps", "4"))
+    return found.confidence == Confidence.CERTAIN
 
 
 @pytest.mark.parametrize("value", ["[…]", "[4, 4, 4, 3]", "<list>", "<Tensor>"])
@@ -76,8 +69,6 @@ def test_an_attribute_that_another_method_sets_was_perhaps_another_one() -> None
         "self.renew()\n    dist.barrier()\n\ndef renew(self):\n    self.todo = self.full\n\ndef rest():\n    y = 1"
     )
     assert not is_sure(fitted("self.todo", set_again, "self.todo", "4"))
-    at_first = set_again.replace("renew(self)", "__init__(self)")
-    assert is_sure(fitted("self.todo", at_first, "self.todo", "4"))
 
 
 def test_a_loop_that_may_have_ended_by_itself_is_not_surely_where_the_rank_left() -> None:
@@ -119,13 +110,11 @@ def test_a_loop_that_a_rank_was_recorded_to_break_out_of_is_left_there_and_has_n
     assert found.divergence.branch.condition == "if time.time() > deadline:"
 
 
-@pytest.mark.parametrize(("first", "confidence"), [("pass", Confidence.CERTAIN), ("if late: break", Confidence.LIKELY)])
-def test_of_two_ways_out_neither_is_certain(first: str, confidence: Confidence) -> None:
+def test_of_two_ways_out_neither_is_certain() -> None:
     text = FIT.format(given="", bound="9", after="pass")
-    text = text.replace("if time.time() > deadline:\n            break", f"{first}\n        if done(): break")
+    text = text.replace("if time.time() > deadline:\n            break", "if late: break\n        if done(): break")
     found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
-    assert is_sure(found)
-    assert found.confidence == confidence
+    assert not is_sure(found)
 
 
 def test_of_several_ways_out_what_a_round_works_out_comes_first() -> None:

@@ -1,0 +1,85 @@
+"""The likeliest of the reasons, where no rule has told a condition.
+
+Example: rank 2 waits in the join of a thread that ended under `if number == limit:` (writer.py:16), and nothing shows
+what `limit` was → that test, as what likely led there.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.nearest import reasons_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.reason.even import Even
+from hangdoc.diagnosis.reason.judged import Item, Reason, line_of_item
+from hangdoc.diagnosis.reason.known import Strength
+from hangdoc.diagnosis.source.guards import loops_around
+from hangdoc.model.diagnosis import Branch
+from hangdoc.model.message import Condition, Message, Ranks
+from hangdoc.model.process import Stack
+
+_WORTH_A_LOOK = 0.5
+"""The share from which on a reason is shown: of these, four of five are right or belong to the chain (``why.py``)."""
+_KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "try", "with": "try", "match": "match"}
+"""Kind of a predicate → that of a branch; 'if' of any other."""
+
+
+def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    """The likeliest of the reasons, and in words; (None, '') where none is likely enough to look at."""
+    found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
+    if not found or found[0].share < _WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
+        return None, ""
+    item = found[0].item
+    at = Condition(line_of_item(case, item), item.file, item.line)
+    if isinstance(item, Predicate):
+        if case.table.never_asked(item, blame.culprits) or _is_polled(case, item, blame) or _is_even(case, found[0]):
+            return None, ""
+        kind = _KINDS.get(item.kind, "if")
+        return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
+    return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
+
+
+def _is_even(case: Case, reason: Reason) -> bool:
+    """True of a test that comes out alike on all ranks by its nature, and is not seen to differ."""
+    return reason.strength < Strength.PROVED and Even(case.program).is_even(reason.item)
+
+
+def _is_polled(case: Case, item: Predicate, blame: Blame[Explanation]) -> bool:
+    """True of a loop that the others wait in, and the culprits do not: it tells what these wait for, and has led the
+    culprits nowhere. Example: `while not path.exists(): time.sleep(1)` of ranks 1 and 2, rank 0 in a barrier → True."""
+    if item.kind != "while":
+        return False
+
+    def waits(rank: int) -> bool:
+        frame = case.activities[rank].where
+        if frame is None or (frame.file, plain(frame.function)) != (item.file, plain(item.function)):
+            return False
+        tree = case.sources.function(frame.file, frame.line)
+        return any(guard.line == item.line for guard in loops_around(tree, frame.line))
+
+    return any(map(waits, others_of(case, blame))) and not any(map(waits, blame.culprits))
+
+
+def _lies_ahead(case: Case, blame: Blame[Explanation], item: Item) -> bool:
+    """True if the culprits have not come to it: they wait in it, or no way leads from it to where they are in its
+    function, and nobody on the way to that runs the function again in a loop.
+
+    Example: they wait in `done = run(tool)`, and the next line is `if done.returncode != 0:` → that test.
+    """
+    stacks = [user_stack(case.activities[rank].stack) for rank in blame.culprits if rank in case.activities]
+    return bool(stacks) and all(_is_ahead(case, item, stack) for stack in stacks)
+
+
+def _is_ahead(case: Case, item: Item, stack: Stack) -> bool:
+    own = case.program.function(item.file, item.line)
+    around = [(frame, case.program.function(frame.file, frame.line)) for frame in stack]
+    here = next((at for at, (_, each) in enumerate(around) if own is not None and each == own), None)
+    if own is None or here is None:
+        return False
+    first, *outer = around[here:]
+    if own.leads_to(item.line, first[0].line):
+        return False
+    return not any(each is not None and each.leads_to(frame.line, frame.line) for frame, each in outer)
