@@ -59,8 +59,8 @@ _BELOW = "see which of the calls below that line some ranks make, and others do 
 _END_OF_ITEMS = ("except StopIteration", "except StopAsyncIteration")
 _STOP_TOGETHER = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
 _SAME_ITEMS = (
-    "let every rank go over equally many items (agree on the count before the loop), and over the same ones where a call "
-    "works on one of them"
+    "let every rank go over equally many items (agree on the count before the loop), and over the same ones where a "
+    "call works on one of them"
 )
 _MAY_BE_A_STOP = "whether the program raises it as an error, or to stop, was not seen"
 _ROUND_SKIPPED = "a round that went by without that call looks the same"
