@@ -57,3 +57,14 @@ def agreement(some: Sequence[Hashable], others: Sequence[Hashable]) -> int:
     """How many are the same from the start on."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))
+
+
+def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool | None:
+    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads are not known."""
+    program = programs.get(mine.rank)
+    if program is None or not mine.thread_id:
+        return None
+    what = (theirs.group, theirs.op, theirs.sizes, theirs.site)
+    later = program.tokens[mine.order + 1 : mine.order + 1 + _MOST_BETWEEN]
+    same = next((t for t in later if (t.group, t.op, t.sizes, t.site) == what), None)
+    return same is not None and same.thread_id not in (0, mine.thread_id)

@@ -10,23 +10,17 @@ gradients that overflowed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import takewhile
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.in_library import conditions_in_library
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, decided
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.diagnosis.source.queries import raises
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-_MOST = 2
-"""Conditions; of more, those further from the call say little. Chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +52,11 @@ def further_on(case: Case, gap: Gap | None, point: BranchPoint | None, ranks: Si
     unread = [frame for frame in way if case.sources.function(frame.file, frame.line) is None]
     if len(unread) == len(way):
         return FurtherOn()
+    stack = (gap.mine, gap.theirs)[guarded].stack
     by_library: list[Condition] = []
     if point is not None and point.guard.kind in CONDITIONS and _may_have_passed(case, way, ranks[1 - guarded]):
-        by_library = _tests_of_values(case, (gap.mine, gap.theirs)[guarded].stack)
+        by_library = conditions_in_library(case.sources, stack, of_values=True)
     return FurtherOn(next((f for f in unread if not f.file.startswith("<")), None), tuple(by_library))
-
-
-def _tests_of_values(case: Case, stack: Stack) -> list[Condition]:
-    """The conditions below the user's line that ask for the values in a tensor, the nearest to the call first.
-
-    Example: `if not sum(v.item() for v in state["found_inf_per_device"].values()):` of torch's GradScaler, below
-    `scaler.step(optimizer)`.
-    """
-    found: dict[Condition, None] = {}
-    for frame in takewhile(is_library, stack):
-        tree = case.sources.function(frame.file, frame.line)
-        for guard in reversed(guards(tree, frame.line)) if tree is not None else ():
-            asks = guard.kind in CONDITIONS and pattern("asks_for_values").search(guard.condition)
-            if asks and tree is not None and not raises(tree, guard.line):  # the other side came out without one
-                found.setdefault(Condition(guard.condition, frame.file, guard.line))
-    return list(found)[:_MOST]
 
 
 def _may_have_passed(case: Case, way: Stack, others: tuple[int, ...]) -> bool:

@@ -114,9 +114,9 @@ class Evidence:
             yield "no names"
         elif all(name.isupper() or name == "__name__" for name in names):
             yield "constants alone"
-        if " % " in item.text:
+        if " % " in item.subject:
             yield "remainder"
-        if pattern("same_everywhere").search(item.text):
+        if pattern("same_everywhere").search(item.subject):
             yield "same by its words"
         yield from self._truths(item)
 
