@@ -39,6 +39,7 @@ from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
+from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import (
@@ -201,6 +202,12 @@ _BESIDE_MAIN: tuple[Callable[[Case], Blame[Explanation] | None], ...] = (
 )
 
 
+def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
+    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
+    it."""
+    return unset_key(inquiry.case)
+
+
 def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
     """A rank that went past a line which lets those go on that poll. After all that knows more of what they poll for;
     before other roots, who poll in correct code."""
@@ -249,6 +256,7 @@ DECIDERS: tuple[Decider, ...] = (
     ended_first,
     other_micro_batches,
     waiting_threads,
+    key_left_out,
     other_than_siblings,
     stuck_ranks,
     unseen_message,

@@ -25,6 +25,8 @@ BEHIND = "behind, seen"
 """It has decided the outcome of another test, and is seen to differ."""
 _DISTANCES = (1, 2, 3, 4, 6, 9)
 _PLACES = (1, 2, 3, 5, 9)
+_MOST_FOLLOWED = 15
+"""Reasons, the nearest, of which it is asked where their values come from: it takes a slice each."""
 _WAYS = ("recorder", "counters", "stacks")
 """Sources that show which way was taken, and not only what is there now."""
 _STRENGTHS = {Strength.PROVED: "proved", Strength.MAY: "may", Strength.UNKNOWN: "unknown"}
@@ -35,11 +37,13 @@ class Evidence:
 
     def __init__(self, known: Known, program: Program, sides: Sides, *, parted: bool) -> None:
         self._known, self._even, self._sides = known, Even(program), sides
+        self._followed: set[Item] = set()
         self._calls = "calls part" if parted else "no calls part"
 
     def of(self, listed: Iterable[Reason]) -> dict[Reason, frozenset[str]]:
         """Of each of them."""
         every = sorted(listed, key=lambda each: each.distance)
+        self._followed = {each.item for each in every[:_MOST_FOLLOWED]}
         tests = [e for e in every if not e.of_library and isinstance(e.item, Predicate) and e.item.kind not in LOOPS]
         places = {test.item: place for place, test in enumerate(tests, 1)}
         chained = self._chained(every)
@@ -85,7 +89,7 @@ class Evidence:
             yield f"value, {seen}"
             yield f"value, {reason.start.name.lower()}"
             yield f"value, {self._calls}"
-            if self._even.is_even(item):
+            if item in self._followed and self._even.is_even(item):
                 yield "even value"
             return
         yield f"test {item.kind}"
@@ -104,7 +108,7 @@ class Evidence:
             yield "rank among"
         if reason.strength == Strength.PROVED:
             yield f"test {item.kind}, proved"
-        if self._even.is_even(item):
+        if item in self._followed and self._even.is_even(item):
             yield "even"
         if item.asks_for_none:
             yield "asks for none"
@@ -122,6 +126,8 @@ class Evidence:
 
     def _reads_what_differs(self, item: Predicate) -> bool:
         """True if a value that goes into it differs; not the count of a loop, in which one may be further on."""
+        if item not in self._followed:
+            return False
         read = [each for each in self._even.read_by(item) if each.kind != "loop" and not is_rank_name(each.name)]
         return any(self._known.values_differ(each) and not self._even.is_even(each) for each in read)
 

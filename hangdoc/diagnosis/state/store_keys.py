@@ -87,3 +87,8 @@ def _sets_ahead(frame: Frame, sources: Sources) -> bool:
     return any(
         all(guard.kind not in CONDITIONS or guard.place in met for guard in guards(tree, line)) for line in ahead
     )
+
+
+def is_past_setting(activity: Activity, sources: Sources) -> bool:
+    """True if the rank waits for others, with no line ahead of it in its functions that sets a key."""
+    return activity.kind in COMMUNICATING and not sets_ahead(activity, sources)
