@@ -31,6 +31,8 @@ MOST_ITEMS = 400
 MOST_OF_PLACE = 40
 """The same of a place that may be one of many."""
 
+MOST_LINES = 5000
+"""Of a function that is looked at: longer ones are generated, and tell nobody a reason."""
 MOST_WEIGHED = 60
 """Reasons that are weighed, the nearest: of each it is asked where its values come from, which takes a slice."""
 
@@ -84,6 +86,9 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
         file, line = start.lines[0]
         stack = start.lines if start.kind not in GUESSED else ()
         most = MOST_ITEMS if start.kind not in GUESSED else MOST_OF_PLACE
+        whole = program.function(file, line)
+        if whole is not None and whole.end_line - whole.line > MOST_LINES:
+            continue
         if start.kind == Kind.OUTSIDE:
             function = program.function(file, line)
             for item in function.predicates if function is not None else ():
