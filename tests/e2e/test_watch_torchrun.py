@@ -58,6 +58,7 @@ def test_a_job_that_moves_again(watch: Watch, tmp_path: Path) -> None:
     assert done.document["outcome"] == "slow"
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 @pytest.mark.slow
 def test_a_job_that_torchrun_restarts_and_ends_well_is_healthy(watch: Watch, tmp_path: Path) -> None:
     # Before there is a group: torch 2.13 does not survive a restart afterwards, watched or not, because gloo

