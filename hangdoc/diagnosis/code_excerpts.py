@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.dropped_work import DroppedWork
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
@@ -205,10 +204,7 @@ def _called(frame: Frame) -> str:
 
 
 def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
-    """The line of the message that the culprit once skipped, the conditions on the way to it, and who waits for it; or
-    the line of the one whose work it dropped."""
-    if isinstance(blame.found, DroppedWork) and (line := blame.found.frame) is not None:
-        yield _Note(line.file, line.line, [Ranks((blame.found.rank,)), ": dropped the work of this"], guilty=True)
+    """The line of the message that the culprit once skipped, the conditions on the way to it, and who waits for it."""
     skipped = blame.found.skipped if isinstance(blame.found, MissingPartner) else None
     if skipped is None or skipped.frame is None:
         return

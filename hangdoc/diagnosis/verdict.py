@@ -2,7 +2,7 @@
 
 1. activity        what every rank does now                         context.Case.activities  state.activity
 2. wait-for graph  who waits for whom                               context.Case.graph       state.wait_graph
-3. minimum repair  the fewest changed calls after which all match   blame.deciders           calls.alignment, replay
+3. minimum repair  the fewest changed calls after which all match   blame.deciders           calls.alignment, repair
 4. divergence      the first call of that repair                    blame.divergences        condition.divergence_point
 5. ties            which of several equally small repairs to name   blame.tie_break
 6. branch          the condition at which the sides diverged        condition.choice         condition.candidates

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping
+from functools import cache
 from typing import TypeVar
+
+from hangdoc.model.tables import table
 
 _H = TypeVar("_H", bound=Hashable)
 
@@ -23,3 +26,9 @@ def shares(alternatives: Mapping[_H, Collection[str]], weights: Mapping[str, flo
     powers = {each: math.exp(found - highest) for each, found in sums.items()}
     whole = math.fsum(powers.values())
     return {each: power / whole for each, power in powers.items()}
+
+
+@cache
+def weights_of(package: str) -> Mapping[str, float]:
+    """Kind of evidence → its weight, of the ``weights.toml`` of a package; a kind without one says nothing."""
+    return {kind: float(row["weight"]) for kind, row in table(package, "weights").items()}

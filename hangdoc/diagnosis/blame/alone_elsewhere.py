@@ -50,10 +50,6 @@ class AloneElsewhere(Explanation):
     """The culprits wait for ``waiting``, who are more, and all of whom wait at one line for what nobody brings."""
 
     waiting: tuple[int, ...]
-    stranger: bool = False
-    """What they wait for may be a service that is no process of the job."""
-    gives: bool = False
-    """Others have waited there and gone on, and the culprit alone never waits there."""
 
 
 def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere] | None:
@@ -79,7 +75,7 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
     sure = f"{ranks_text(roots)} are at one line, and {ranks_text(few)} alone {'is' if len(few) == 1 else 'are'} not"
     if _asks_a_stranger(case, roots):
         sure = f"{sure}; or what they wait for, which is no process of the job, does not answer"
-        return Blame(AloneElsewhere(roots, stranger=True), few, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
+        return Blame(AloneElsewhere(roots), few, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
     proved = nobody_acts(case, roots) and not any(has_children(case, rank) for rank in roots)
     return Blame(AloneElsewhere(roots), few, proved=proved, confidence=Confidence.LIKELY, sure=sure)
 
@@ -95,7 +91,7 @@ def _giver(case: Case, roots: tuple[int, ...], few: tuple[int, ...], where: Fram
     if len(givers) != 1 or unknown or len(few) < 2:
         return None
     sure = f"{ranks_text(givers)} alone has never waited there, and others that have went on"
-    return Blame(AloneElsewhere(roots, gives=True), givers, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
+    return Blame(AloneElsewhere(roots), givers, (roots,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def _may_be_for_a_rank(case: Case, rank: int) -> bool:

@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, polls_for_file, what_ends_polling
@@ -34,8 +33,6 @@ class UnmadeFile(Explanation):
     removes: bool = False
     test: Condition | None = None
     """What parts those who make it from those who wait for it."""
-    left_by: Condition | None = None
-    """The only way past the line that the culprits have gone, and nobody else."""
     own: bool = False
     """Each rank makes one, and the culprits have not made theirs."""
 
@@ -65,10 +62,9 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
     past = {rank: left for rank in everybody if (left := _went_past(case, rank, ending)) is not None}
     if len(past) != 1:
         return None
-    ((rank, left),) = past.items()
-    by = Condition(left.guard.condition, left.file, left.guard.line)
+    (rank,) = past
     sure = f"rank {rank} alone has gone past that line"
-    explained = UnmadeFile(everybody, ending.at, ending.removes, left_by=by)
+    explained = UnmadeFile(everybody, ending.at, ending.removes)
     return Blame(explained, (rank,), confidence=Confidence.LIKELY, sure=sure)
 
 
@@ -81,10 +77,8 @@ def _own_file(case: Case, everybody: tuple[int, ...], ending: Ending) -> Blame[U
     ran, never, unknown = case.table.split(everybody, ending.at.file, ending.at.line)
     if not never or ending.removes or len(never) >= len(ran) or unknown:
         return None
-    left = _went_past(case, never[0], ending) if len(never) == 1 else None
-    by = Condition(left.guard.condition, left.file, left.guard.line) if left is not None else None
     sure = f"{ranks_text(never)} alone {'has' if len(never) == 1 else 'have'} never come to that line"
-    return Blame(UnmadeFile(everybody, ending.at, left_by=by, own=True), never, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(UnmadeFile(everybody, ending.at, own=True), never, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _polls(case: Case, rank: int) -> bool:

@@ -7,10 +7,9 @@ import ast
 import re
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
@@ -42,8 +41,6 @@ class UnsetKey(Explanation):
     waiting: tuple[int, ...]
     set_at: Frame
     """The line that sets such a key under the rank's own number."""
-    of_series: bool = False
-    """The number is none of a rank's: later ones of the series are there."""
 
 
 def unset_key(case: Case) -> Blame[UnsetKey] | None:
@@ -106,7 +103,7 @@ def _left_out_of_series(
     later = [key for key in alike if (number_of(key) or 0) > number]
     if not later or not is_past_setting(case.activities[setters[0]], case.sources):
         return None
-    found = UnsetKey(missing, alike, waiting, set_at, of_series=True)
+    found = UnsetKey(missing, alike, waiting, set_at)
     sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
     return Blame(found, setters, proved=True, confidence=Confidence.LIKELY, sure=sure)
 

@@ -22,7 +22,6 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
 MOST_TRIED = 64
@@ -75,8 +74,6 @@ class WaitCycle(Explanation):
     """What chose the order of the culprit's messages, which it never had before."""
     late: tuple[Condition, ...] = ()
     """Under what the culprit alone has been before it asked another rank for something that it never got."""
-    in_turn: Frame | None = None
-    """The loop over its peers in which each rank of the ring is still to come to the one that waits for it."""
 
 
 def cycle(case: Case) -> Blame[WaitCycle]:
@@ -102,10 +99,10 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         )
         sure = f"{circles} rank {' or '.join(map(str, alone))} has gone round without its message"
         return Blame(found, alone, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    if around is None and (turn := all_in_turn(case, ring)) is not None:
+    if around is None and all_in_turn(case, ring) is not None:
         ranks = tuple(sorted(a.rank for a in ring))
         sure = f"{circle}; each of its ranks comes to the one that waits for it later in one loop"
-        return Blame(replace(found, in_turn=turn), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
+        return Blame(found, ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
         silent = [(each.rank,) for each in ring]

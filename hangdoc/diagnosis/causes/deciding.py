@@ -257,15 +257,7 @@ def subject_of(answer: Answer) -> str:
     if answer.subject:
         name = answer.subject if answer.subject.endswith(")") else f"`{answer.subject}`"
         return f"{name} {answer.how} "
-    if answer.queue:
-        return f"what {answer.function}() puts into {answer.queue} {answer.how} "
     return f"{answer.function}() {answer.how} "
-
-
-def settings_told(found: list[Answer]) -> tuple[Message, Condition | None]:
-    """('`config` is filled under `if path.exists():` (run.py:25)', the first such test); ('', None) of none."""
-    told: list[Message] = [[subject_of(answer), Joined(answer.tests, " and ")] for answer in found if answer.tests]
-    return Joined(told) if told else "", next((test for answer in found for test in answer.tests), None)
 
 
 def answers_at(case: Case, condition: Condition) -> list[Answer]:

@@ -28,7 +28,6 @@ from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
-from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.context import Case
@@ -102,10 +101,8 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
     something does. Without a source, as of dumps, no more is claimed than the calls say."""
-    other = _other_function(case, gap) if not blame.found.past else None
-    decided = blame.found.branch_points or (other is not None and not other.is_call)
     read = is_read(case, (gap.mine, gap.theirs))
-    if not read or decided or blame.confidence != Confidence.CERTAIN:
+    if not read or blame.found.branch_points or blame.confidence != Confidence.CERTAIN:
         return ""
     return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
 
@@ -185,28 +182,7 @@ def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
-    return joined(
-        *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        _called_otherwise(case, blame, gap),
-    )
-
-
-def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """'`self.policy = POLICIES[name]()` (run.py:9) made another `self.policy` on rank 1 than on rank 0'; '' where
-    the sides are not in two functions that one call ran."""
-    found = _other_function(case, gap) if not blame.found.past else None
-    if found is None:
-        return ""
-    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
-    if not found.is_call:
-        return [found.chosen, f" made another `{found.name}` on ", culprits, " than on ", others]
-    return [found.chosen, " ran another function on ", culprits, " than on ", others, f": `{found.name}` differs"]
-
-
-def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
-    if gap.mine is None or gap.theirs is None:
-        return None
-    return None  # who leads and who follows is meant to differ
+    return joined(*_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]))
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
@@ -249,9 +225,6 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
         if is_awaited(gap.token):
             return ["make the call that is waited for at ", line, " on every rank of the group, or on none"]
-        otherwise = _other_function(case, gap) if point is None and not blame.found.past else None
-        if otherwise is not None:
-            return f"let all ranks choose the same `{otherwise.name}` (broadcast what decides it)"
         return ["call ", the_call, " on every rank of the group, or on none"]
     condition = point.guard.condition.removeprefix("if ").removesuffix(":")
     if point.guard.kind in CONDITIONS and item_of(case, blame.found.branch_point, blame.found.gap):

@@ -246,18 +246,21 @@ def _run_at(loop: BranchPoint, call: Token | None) -> Place:
 def _alike(loop: BranchPoint, call: Token | None, *, ends_early: bool) -> str:
     """What lets all ranks leave the loop alike; ``call``: the one of the side that has not left it. Whoever is in
     another loop is told of the end; a `for` that nothing but its items ends has them equal."""
-    if not loop.of_library and call is not None and not is_inside(call, loop):
+    if _is_elsewhere(loop, call):
         return "let whoever leaves the loop tell the others, by a last call that they expect"
     return _STOP_TOGETHER if ends_early or loop.guard.condition.startswith("while ") else _SAME_ITEMS
 
 
 def _goes_on(loop: BranchPoint, inside: tuple[int, ...], call: Token | None) -> Message:
     """What is said of the side that has not left it: another arm's loop is none that this side is in."""
-    if not loop.own_arm and not loop.of_library and call is not None and not is_inside(call, loop):
-        return ""
     if loop.own_arm:
         return [", and ", Ranks(inside), " ", Verb(inside, "expects", "expect"), " another round of it"]
-    return [" and not on ", Ranks(inside)]
+    return "" if _is_elsewhere(loop, call) else [" and not on ", Ranks(inside)]
+
+
+def _is_elsewhere(loop: BranchPoint, call: Token | None) -> bool:
+    """True if the call is not made in the user's loop: whoever made it is in another one."""
+    return not loop.of_library and call is not None and not is_inside(call, loop)
 
 
 def _otherwise(case: Case, loop: BranchPoint, call: Token, *, surely: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.causes.deciding import settings_told, what_decided
+from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.looked_up import looked_up_on_one_side
 from hangdoc.diagnosis.causes.phrases import at, doing
@@ -124,9 +124,8 @@ def _left_out(
             [["only ", Does(callers, "has", "have"), " made the process group of ", Ranks(made)], at(token.frame)],
             [now, [", for the group of ", Ranks(next_one)] if next_one and mine.pending else ""] if now else "",
         ),
-        joined("", _OF_ALL),
+        _OF_ALL,
         _CALL_IT_ON_ALL,
-        decided_at=None,
     )
 
 
@@ -171,16 +170,13 @@ def _unlike_groups(
             _SAME_NUMBER,
         )
     unlike = len({token.sizes for token, _, _ in making}) > 1
-    decided, by = what_decided(case, blame), None
+    decided = what_decided(case, blame)
     lines = {(frame.file, frame.line): frame for _, frame, _ in making if frame is not None}
-    if not decided and len(lines) == 1:
-        decided, by = settings_told([])
     return Finding(
         "HD303",
         sentence(Joined(groups, " where "), "the groups are not the same"),
-        joined(decided, _SAME_GROUPS if by is not None or not decided else ""),
+        decided or _SAME_GROUPS,
         "give new_group the same list of ranks on every rank, and make the groups in the same order"
         if unlike and len(lines) == 1
         else _CALL_IT_ON_ALL,
-        decided_at=by,
     )

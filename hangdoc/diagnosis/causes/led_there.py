@@ -3,18 +3,13 @@
 The first of these that tells one:
 
 1. what ended the thread or the child that was to end the wait               ``ended_helpers``
-2. what would end it, and what decides whether that is done; or whether it   ``ending_calls``, ``lost_notification``,
-   was done before, or a loop over what is ended there was left early        ``left_early``
-3. of a signal: what decides whom it is sent
-   of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
+2. what would end it, and what decides whether that is done                  ``ending_calls``
+3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
 6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
-7. what decides whether the object is made in whose method it waits          ``made_objects``
-8. of a worker of a pool that is lost: where the program's own code ends a process
 
-Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``; or what a
-library was given by all ranks at one line: ``given_otherwise``.
+Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hangdoc.diagnosis.causes.deciding import decided_by
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
@@ -75,9 +74,7 @@ def with_traces(
     else:
         more = left
     by = [replace(_answer(each), left=_shown(each), ran=not each.name) for each in more]
-    by += decided_by([])
-    said: list[Message] = []
-    clauses = Joined([*(told(each, sides) for each in left), *said])
+    clauses = Joined([told(each, sides) for each in left])
     known_end = linked or (open_loop and all(each in ran for each in left))  # the loop itself is seen to have ended
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if known_end else DOUBT
 

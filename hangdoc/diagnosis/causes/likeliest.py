@@ -14,15 +14,13 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.even import Even
-from hangdoc.diagnosis.reason.judged import Item, Reason, line_of_item
+from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK, Item, Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.diagnosis import Branch
 from hangdoc.model.message import Condition, Message, Ranks
 from hangdoc.model.process import Stack
 
-_WORTH_A_LOOK = 0.5
-"""The share from which on a reason is shown: of these, four of five are right or belong to the chain (``why.py``)."""
 _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "try", "with": "try", "match": "match"}
 """Kind of a predicate → that of a branch; 'if' of any other."""
 
@@ -30,7 +28,7 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "tr
 def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
     """The likeliest of the reasons, and in words; (None, '') where none is likely enough to look at."""
     found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
-    if not found or found[0].share < _WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
+    if not found or found[0].share < WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
         return None, ""
     item = found[0].item
     at = Condition(line_of_item(case, item), item.file, item.line)

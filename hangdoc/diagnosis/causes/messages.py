@@ -239,9 +239,8 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    around = by_evidence(case, [], peer)
-    parted = (jumps_past(case, waiter.rank, peer) or around) if found.ahead else []
-    for given in (parted, way_to_message(case, peer), around):
+    parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
+    for given in (parted, way_to_message(case, peer)):
         each = still_possible(case, given, peer) or given
         if 0 < len(each) <= _MOST_CONDITIONS:
             return each

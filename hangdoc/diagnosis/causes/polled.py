@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ, started_under
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import is_rank_name, names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards

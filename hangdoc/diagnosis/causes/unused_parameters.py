@@ -57,11 +57,10 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 culprits,
             ],
             _parts(case, blame, seen, choices),
-            "",
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
-        doubt if not within else "which way forward() went was not seen" if seen is None and (choices or []) else "",
+        doubt if not within else "which way forward() went was not seen" if seen is None and choices else "",
         first,
         second,
     )

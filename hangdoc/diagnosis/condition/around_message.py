@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import is_rank_name, names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import ways_out

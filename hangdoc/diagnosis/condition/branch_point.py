@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.model.process import Frame
@@ -69,11 +69,6 @@ class BranchPoint:
     """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
     """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
-
-
-def is_rank_name(name: str) -> bool:
-    """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
-    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
 def is_of_rank_alone(guard: Guard) -> bool:

@@ -7,7 +7,8 @@ and, by the lines they are at, `loss < best` True on rank 0 and False on rank 1.
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import assignments, called_methods

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
-from hangdoc.diagnosis.condition.elsewhere.set_before import with_settings
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 
@@ -47,6 +48,5 @@ def _is_plain(point: BranchPoint) -> bool:
 
 def goes_by_rank(sources: Sources, point: BranchPoint) -> bool:
     """True if what the condition asks, or what set that, tests the rank."""
-    file, line = point.file, point.guard.line
-    found = with_settings(sources, file, line, [])
+    found = set_before(sources, point.file, point.guard.line)
     return any(is_rank_name(test.source) for answer in found for test in answer.tests)

@@ -40,8 +40,7 @@ def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]
     }
     if not there or waiter.rank in there:
         return []
-    found = dict.fromkeys(each for line in [frame] for each in decided_at(case, line))
-    return list(found)[:_MOST]
+    return list(dict.fromkeys(decided_at(case, frame)))[:_MOST]
 
 
 def decided_at(case: Case, frame: Frame) -> list[Condition]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.scores import (
     OF_LIBRARY,
     score_of_condition,
     score_of_loop,
 )
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds

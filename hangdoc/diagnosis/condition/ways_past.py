@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in, loops_around
 from hangdoc.diagnosis.source.loops import ways_out
@@ -23,7 +23,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
     alike: set[Condition] = set()
-    for frame in (*user_stack(stack),):
+    for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
@@ -62,7 +62,7 @@ def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
 
 
 def _innermost_loop(case: Case, stack: Stack) -> tuple[str, Guard] | None:
-    for frame in (*user_stack(stack),):
+    for frame in user_stack(stack):
         loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
         loops = [loop for loop in loops if not waits_only(case.sources, frame, loop)]
         if loops:

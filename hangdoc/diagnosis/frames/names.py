@@ -23,3 +23,8 @@ def pattern(entry: str, *, of: str = "names") -> re.Pattern[str]:
     """
     found = table(__package__, of)[entry]
     return re.compile("|".join(found["pattern"]), re.IGNORECASE if found.get("any_case") else 0)
+
+
+def is_rank_name(name: str) -> bool:
+    """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
+    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))

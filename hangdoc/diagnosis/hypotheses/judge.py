@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -19,9 +18,8 @@ from hangdoc.diagnosis.hypotheses.rounds import by_rounds
 from hangdoc.diagnosis.hypotheses.stories import by_story
 from hangdoc.diagnosis.hypotheses.suspects import Evidence, Ranks, Suspects
 from hangdoc.diagnosis.hypotheses.waits import by_effect, by_waits
-from hangdoc.diagnosis.weighing import shares
+from hangdoc.diagnosis.weighing import shares, weights_of
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.tables import table
 
 CERTAIN, LIKELY = 0.99, 0.7
 """From which share on the likeliest suspects are called so. A share is the chance to be right, as it turns out: with
@@ -57,7 +55,7 @@ def hypotheses(case: Case, told: Blame[Explanation] | None = None) -> list[Hypot
     Example: rank 2 alone is a root, and 0 and 1 wait in one call → (2,) with a share of 0.93, then (0,) and (1,).
     """
     found = standing(suspected(case, told))
-    judged = [Hypothesis(ranks, share, found[ranks]) for ranks, share in shares(found, weights()).items()]
+    judged = [Hypothesis(ranks, share, found[ranks]) for ranks, share in shares(found, weights_of(__package__)).items()]
     return sorted(judged, key=lambda each: (-each.share, each.culprits))
 
 
@@ -75,9 +73,3 @@ def suspected(case: Case, told: Blame[Explanation] | None = None) -> Mapping[Ran
     for gather in (by_proofs, by_waits, by_calls, by_needs, by_rounds, by_unlikeness, by_effect, by_likeness):
         gather(suspects)
     return suspects.evidence()
-
-
-@cache
-def weights() -> Mapping[str, float]:
-    """Kind of evidence → its weight; a kind without one says nothing."""
-    return {kind: float(row["weight"]) for kind, row in table(__package__, "weights").items()}

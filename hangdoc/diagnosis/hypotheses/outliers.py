@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
-from hangdoc.diagnosis.reason.known import is_rank_name
 from hangdoc.diagnosis.source.values import is_hidden
 from hangdoc.model.process import Stack
 

@@ -179,7 +179,7 @@ class Facts:
     @cached_property
     def program(self) -> Program:
         """The captured sources."""
-        return Program.of(self.case.job)
+        return self.case.program
 
     @property
     def own(self) -> Activity | None:

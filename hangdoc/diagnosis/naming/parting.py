@@ -14,12 +14,12 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import every_frame, fork
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason
-from hangdoc.diagnosis.reason.known import Strength, is_rank_name
+from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.starts import Kind
 from hangdoc.diagnosis.source.evaluate import names_in
 from hangdoc.model.process import Frame, Stack

@@ -23,6 +23,7 @@ from hangdoc.diagnosis.causes.phrases import (
     what_a_library_does,
     where_they_wait,
 )
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of, threads_in_calls
@@ -32,16 +33,14 @@ from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, no
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.program.items import Definition, Predicate
-from hangdoc.diagnosis.reason.known import Strength, is_rank_name
+from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK
+from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
-
-_WORTH_A_LOOK = 0.5
-"""The share from which on a test that nothing shows to differ is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +279,7 @@ def _why(facts: Facts) -> Message:
         return _named_by(facts.named_by, facts)
     if facts.is_misnamed:
         return ["the name of the key, or its store, may depend on ", test]
-    if not reason.direct or reason.share < _WORTH_A_LOOK:
+    if not reason.direct or reason.share < WORTH_A_LOOK:
         return ""
     if facts.own is not None and facts.own.where is not None and item in facts.polled_at(facts.own.where):
         return [test, " has not ended on ", culprits]

@@ -6,11 +6,11 @@ Example: all ranks set `end/0` or `end/1` of `store = PrefixStore(f"try-{attempt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.program.items import Definition, Span
 from hangdoc.diagnosis.program.places import Place
 from hangdoc.diagnosis.program.program import Program
@@ -29,8 +29,6 @@ class Apart:
     definition: Definition
     values: tuple[tuple[int, str], ...]
     """(rank, value) of all of them."""
-    variable: str = ""
-    """The variable of the environment that it was read from; '' of what the frames hold."""
 
     @property
     def name(self) -> str:
@@ -62,10 +60,10 @@ def named_apart(
     nearest first; ``where``: the frame that all of them are in. What is a rank's by design does not count."""
     found: dict[str, Apart] = {}
     for definition in behind(program, lines):
-        own, variable = _values(case, program, definition, where)
+        own = _values(case, program, definition, where)
         known = {rank: own[rank] for rank in ranks if rank in own}
         if len(known) == len(ranks) and len(set(known.values())) > 1:
-            found.setdefault(definition.name, Apart(definition, tuple(sorted(known.items())), variable))
+            found.setdefault(definition.name, Apart(definition, tuple(sorted(known.items()))))
     return list(found.values())
 
 
@@ -80,21 +78,16 @@ def behind(program: Program, lines: Iterable[Place]) -> Iterator[Definition]:
                 yield each.item
 
 
-def _values(case: Case, program: Program, definition: Definition, where: Frame) -> tuple[dict[int, str], str]:
-    """(rank → its value as the frames hold it, ''), or (that of the variable of the environment, its name)."""
-    if _is_a_ranks(definition.name):
-        return {}, ""
+def _values(case: Case, program: Program, definition: Definition, where: Frame) -> Mapping[int, str]:
+    """Rank → its value, as the frames hold it, or the one variable of the environment that it was read from."""
+    if is_rank_name(definition.name):
+        return {}
     for file, function in ((where.file, where.function), (definition.file, definition.function)):
         seen = case.values.of(file, function, definition.name)
         if seen and not any(map(is_hidden, seen.values())):
-            return ({} if equals_rank(seen) else seen), ""
+            return {} if equals_rank(seen) else seen
     read = program.places.variables_of(definition)
-    if len(read) != 1 or _is_a_ranks(read[0]):
-        return {}, ""
+    if len(read) != 1 or is_rank_name(read[0]):
+        return {}
     each = {rank: dict(snapshot.environment).get(read[0], "") for rank, snapshot in case.ranks.items()}
-    return {rank: value for rank, value in each.items() if value}, read[0]
-
-
-def _is_a_ranks(name: str) -> bool:
-    """True of a name that programs use for a rank, or for what they make of it."""
-    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
+    return {rank: value for rank, value in each.items() if value}

@@ -50,7 +50,7 @@ class Needs:
     @cached_property
     def program(self) -> Program:
         """The job's."""
-        return Program.of(self._case.job)
+        return self._case.program
 
     @cached_property
     def by_rank(self) -> Mapping[int, Need]:

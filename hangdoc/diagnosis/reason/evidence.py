@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.even import Even
 from hangdoc.diagnosis.reason.judged import Item, Reason, decides
-from hangdoc.diagnosis.reason.known import Known, Strength, is_rank_name
+from hangdoc.diagnosis.reason.known import Known, Strength
 from hangdoc.diagnosis.reason.relays import LOOPS, handed_on, sources_of
 from hangdoc.diagnosis.reason.starts import Sides
 from hangdoc.diagnosis.source.evaluate import flag_in, names_in

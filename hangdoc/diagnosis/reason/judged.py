@@ -19,6 +19,9 @@ OFFSET = {
     **{Kind.NOW: 2.0, Kind.THREAD: 4.0, Kind.RAISED: 0.5, Kind.OUTSIDE: 6.0},
 }
 """What a slice begins with by its start, in steps of control dependence."""
+WORTH_A_LOOK = 0.5
+"""The share from which on a reason that nothing shows to differ is told: of these, four of five are right or belong to
+the chain (``tests/accuracy/why.py``)."""
 LEVEL = 1.0
 """What each call below the function in which both sides were adds."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.starts import CULPRITS, OTHERS, Sides
 from hangdoc.diagnosis.source.evaluate import names_in, truth_of
@@ -135,11 +135,6 @@ class Known:
     def _value(self, predicate: Predicate, name: str, rank: int) -> str:
         value = self._case.values.of(predicate.file, predicate.function, name).get(rank, "")
         return "" if is_hidden(value) else value
-
-
-def is_rank_name(name: str) -> bool:
-    """True if programs use such a name for a rank, or for a flag made of it: 'local_rank', 'is_main'."""
-    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
 def _rank_itself(name: str, rank: int) -> str:

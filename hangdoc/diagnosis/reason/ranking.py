@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.evidence import BEHIND, NOTHING
 from hangdoc.diagnosis.reason.judged import Reason
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.relays import handed_on
-from hangdoc.diagnosis.weighing import shares
-from hangdoc.model.tables import table
+from hangdoc.diagnosis.weighing import shares, weights_of
 
 
 def ranked(weighed: Mapping[Reason, frozenset[str]]) -> list[Reason]:
@@ -21,7 +19,7 @@ def ranked(weighed: Mapping[Reason, frozenset[str]]) -> list[Reason]:
 
     Example: `if batch.empty:` with a share of 0.8 before `for batch in loader:` with 0.1; nothing has 0.07.
     """
-    found = shares(dict(enumerate((*weighed.values(), NOTHING))), weights())
+    found = shares(dict(enumerate((*weighed.values(), NOTHING))), weights_of(__package__))
     several = [replace(each, share=found[place]) for place, each in enumerate(weighed)]
     several.sort(key=lambda each: -each.share)  # the nearest first of those that are equal
     tests = any(isinstance(each.item, Predicate) for each in several)
@@ -33,9 +31,3 @@ def ranked(weighed: Mapping[Reason, frozenset[str]]) -> list[Reason]:
     roots = (each for each in several if BEHIND in kinds[each.item] and first in each.path and handed_on(first, each))
     root = next(roots, several[0])
     return [replace(root, share=several[0].share), *(each for each in several if each is not root)]
-
-
-@cache
-def weights() -> Mapping[str, float]:
-    """Kind of evidence → its weight."""
-    return {kind: float(row["weight"]) for kind, row in table(__package__, "weights").items()}

@@ -72,8 +72,7 @@ def _weighed(
 
 def slice_of(case: Case, sides: Sides, parted: Sequence[Parted] = ()) -> tuple[Item, ...]:
     """All that may have decided whether each side came to where it is, the nearest first."""
-    program = Program.of(case.job)
-    return _nearest_first(_arrivals(program, starts_of(case, program, sides, parted)))
+    return _nearest_first(_arrivals(case.program, starts_of(case, case.program, sides, parted)))
 
 
 def _nearest_first(arrivals: Mapping[Item, Sequence[Arrival]]) -> tuple[Item, ...]:
@@ -86,11 +85,10 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
         file, line = start.lines[0]
         stack = start.lines if start.kind not in GUESSED else ()
         most = MOST_ITEMS if start.kind not in GUESSED else MOST_OF_PLACE
-        whole = program.function(file, line)
-        if whole is not None and whole.end_line - whole.line > MOST_LINES:
+        function = program.function(file, line)
+        if function is not None and function.end_line - function.line > MOST_LINES:
             continue
         if start.kind == Kind.OUTSIDE:
-            function = program.function(file, line)
             for item in function.predicates if function is not None else ():
                 found.setdefault(item, []).append(Arrival(start, Reached(item, "", 1.0)))
             continue

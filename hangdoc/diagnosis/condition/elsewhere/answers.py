@@ -1,14 +1,7 @@
-"""By what a function answers that a condition asks: the reason lies there, and not in the condition.
+"""Tests by which something is answered or set, as they are told of a condition that asks for it.
 
-Example: `if self.guard.spiked(params):` (train.py:86) was True on rank 1 alone, and
-
-    55  def spiked(self, params):
-    56      for p in params:
-    57          if p.grad.norm() > self.limit:
-    58              return True
-    59      return False
-
-→ spiked() answers by `if p.grad.norm() > self.limit:` at line 57.
+Example: `if self.guard.spiked(params):` (train.py:86), and spiked() returns True under `if p.grad.norm() > self.limit:`
+(guard.py:57) → spiked(), by that test.
 """
 
 from __future__ import annotations
@@ -27,8 +20,6 @@ class Answer:
 
     function: str
     tests: tuple[Condition, ...]
-    queue: str = ""
-    """The queue that it fills under these conditions, where the item tested was taken from it."""
     how: str = "is decided by"
     subject: str = ""
     """What is decided, where that is not what the function answers."""

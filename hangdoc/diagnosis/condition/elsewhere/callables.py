@@ -1,8 +1,4 @@
-"""What runs where a name, an attribute or another value is called: a function, a lambda, or an object's `__call__`.
-
-Example: after `due = Every(5.0)`, in which Every is a class of the program, `due(step)` runs `Every.__call__`; after
-`due = partial(late, 5.0)` it runs late(). What a library makes runs nothing that can be read.
-"""
+"""What a function sets a name to, from which it then calls it, or makes what it gives a library."""
 
 from __future__ import annotations
 

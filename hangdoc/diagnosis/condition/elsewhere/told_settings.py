@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import Place, Setting
 from hangdoc.diagnosis.source.sources import Sources

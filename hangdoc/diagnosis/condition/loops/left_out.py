@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.frames.names import is_rank_name, names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of, walk
