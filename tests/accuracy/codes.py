@@ -23,7 +23,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cases import case, names, row
-from who import VARIANT
+from logit import VARIANT
 
 from hangdoc.diagnosis.hypotheses.judge import hypotheses
 from hangdoc.diagnosis.naming.codes import code_of

@@ -5,7 +5,7 @@ One table for each form: the first row whose test fits names the code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, plain
 from hangdoc.diagnosis.frames.names import names
@@ -52,6 +52,13 @@ BY_WAIT: Mapping[Wait, str] = {
 def code_of(facts: Facts) -> str:
     """The code; '' where no row fits."""
     return next((code for code, test in TABLE[facts.form.kind] if test(facts)), "") or _by_wait(facts)
+
+
+def is_one_of(facts: Facts, codes: Collection[str]) -> bool:
+    """True if the code is one of these, which no wait has: rows after theirs are not asked."""
+    rows = TABLE[facts.form.kind]
+    last = max((at for at, (code, _) in enumerate(rows, 1) if code in codes), default=0)
+    return next((code for code, test in rows[:last] if test(facts)), "") in codes
 
 
 def _by_wait(facts: Facts) -> str:

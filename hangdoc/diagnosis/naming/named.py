@@ -6,7 +6,7 @@ from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
-from hangdoc.diagnosis.naming.codes import code_of
+from hangdoc.diagnosis.naming.codes import is_one_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.words import told
 
@@ -22,7 +22,7 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
     if not isinstance(blame.found, Supposed):
         found = name_cause(case, blame)
         by_guard = isinstance(blame.found, Diverged) and found is not None and found.code in _OF_GUARDS
-        if found is not None and not (by_guard and code_of(facts) in _OF_CALLS):
+        if found is not None and not (by_guard and is_one_of(facts, _OF_CALLS)):
             return found
     said = told(facts)
     return Finding(

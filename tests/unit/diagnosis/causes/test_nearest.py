@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import diagnosed
 
-SAID = "The nearest test that may have led"
+SAID = "What likely led"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,8 @@ SAID = "The nearest test that may have led"
 def test_where_no_condition_was_found(name, told):
     document = diagnosed(name).document
     assert f"{SAID} {told}" in document["why"]
-    assert (document.get("divergence") or {}).get("branch") is None  # it is told as what may be, and no more
+    branch = document["divergence"]["branch"]
+    assert told.endswith(f"`{branch['condition']}` ({Path(branch['file']).name}:{branch['line']})")
     assert document["confidence"] != "certain"
 
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from simulator import Issued, Op, Program, Run, break_program, run, snapshot, write_program
 
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.hypotheses.judge import hypotheses, shares, standing, suspected, weights
+from hangdoc.diagnosis.hypotheses.judge import hypotheses, standing, suspected
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, STANDS_STILL, UNEQUAL
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.verdict import prepared
+from hangdoc.diagnosis.weighing import shares, weights_of
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Stack, Thread
@@ -31,7 +32,7 @@ DATA = Path(__file__).parents[3] / "data"
 C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 IN_CALL = (Frame(C10D, 3000, "all_reduce"), Frame("/job/train.py", 44, "train"))
 ELSEWHERE = (Frame("/job/train.py", 71, "save"), Frame("/job/train.py", 40, "train"))
-KINDS = [*weights(), *sorted(PROOFS)]
+KINDS = [*weights_of("hangdoc.diagnosis.hypotheses"), *sorted(PROOFS)]
 
 
 WORLD = ("0", (0, 1, 2, 3))
@@ -99,7 +100,7 @@ def judged(of: JobSnapshot, back: Mapping[int, int]) -> dict[Ranks, float]:
 )
 @settings(deadline=None)
 def test_all_shares_together_are_one(suspects: dict[Ranks, frozenset[str]]) -> None:
-    found = shares(standing(suspects), weights())
+    found = shares(standing(suspects), weights_of("hangdoc.diagnosis.hypotheses"))
     assert sum(found.values()) == pytest.approx(1.0)
     assert all(share > 0 for share in found.values())
     proved = [ranks for ranks, kinds in suspects.items() if kinds & PROOFS]
@@ -107,7 +108,7 @@ def test_all_shares_together_are_one(suspects: dict[Ranks, frozenset[str]]) -> N
 
 
 def test_no_kind_is_a_proof_and_weighs_as_well() -> None:
-    assert not PROOFS & weights().keys()
+    assert not PROOFS & weights_of("hangdoc.diagnosis.hypotheses").keys()
 
 
 @pytest.mark.parametrize("messages", [False, True], ids=["collectives", "messages"])
