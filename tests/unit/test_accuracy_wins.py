@@ -403,4 +403,3 @@ def test_three_cases_without_what_decides_them():
         "blame.deciders:items_in_other_order" not in amr
     )  # it has nothing to say there, so there is nothing to leave out
     assert amr["calls.alignment:Alignment.first"] == ["lost", "line"]
-    assert amr["condition.choice:stack_of"] == ["changed", "condition"]

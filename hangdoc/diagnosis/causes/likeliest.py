@@ -33,7 +33,9 @@ def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Mes
     item = found[0].item
     at = Condition(line_of_item(case, item), item.file, item.line)
     if isinstance(item, Predicate):
-        if case.table.never_asked(item, blame.culprits) or _is_polled(case, item, blame) or _is_even(case, found[0]):
+        if item.kind == "ifexp" or case.table.never_asked(item, blame.culprits) or _is_even(case, found[0]):
+            return None, ""  # a conditional expression chooses a value, and no way
+        if item.kind in ("for", "while") and _is_loop_of_others(case, item, blame):
             return None, ""
         kind = _KINDS.get(item.kind, "if")
         return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
@@ -45,20 +47,22 @@ def _is_even(case: Case, reason: Reason) -> bool:
     return reason.strength < Strength.PROVED and Even(case.program).is_even(reason.item)
 
 
-def _is_polled(case: Case, item: Predicate, blame: Blame[Explanation]) -> bool:
-    """True of a loop that the others wait in, and the culprits do not: it tells what these wait for, and has led the
-    culprits nowhere. Example: `while not path.exists(): time.sleep(1)` of ranks 1 and 2, rank 0 in a barrier → True."""
-    if item.kind != "while":
-        return False
+def _is_loop_of_others(case: Case, item: Predicate, blame: Blame[Explanation]) -> bool:
+    """True of a loop that the others are in, with the culprits: it has parted nobody; and of a `while` that the others
+    wait in without them: it tells what these wait for, and has led the culprits nowhere.
 
-    def waits(rank: int) -> bool:
-        frame = case.activities[rank].where
-        if frame is None or (frame.file, plain(frame.function)) != (item.file, plain(item.function)):
-            return False
-        tree = case.sources.function(frame.file, frame.line)
-        return any(guard.line == item.line for guard in loops_around(tree, frame.line))
+    Example: `while not path.exists(): time.sleep(1)` of ranks 1 and 2, rank 0 in a barrier → True.
+    """
 
-    return any(map(waits, others_of(case, blame))) and not any(map(waits, blame.culprits))
+    def is_in(rank: int) -> bool:
+        stack = user_stack(case.activities[rank].stack)
+        at = [each for each in stack if (each.file, plain(each.function)) == (item.file, plain(item.function))]
+        trees = [(case.sources.function(each.file, each.line), each.line) for each in at]
+        return any(guard.line == item.line for tree, line in trees for guard in loops_around(tree, line))
+
+    inside = {rank for rank in case.activities if is_in(rank)}
+    culprits = {*blame.culprits}
+    return bool(inside.intersection(others_of(case, blame))) and (culprits <= inside or item.kind == "while")
 
 
 def _lies_ahead(case: Case, blame: Blame[Explanation], item: Item) -> bool:

@@ -31,8 +31,7 @@ def test_where_no_condition_was_found(name, told):
     [
         "fell_out_of_a_loop",  # a condition was found
         "stopped_rank",  # certain: every clause has to hold
-        "async_checkpoint",  # the nearest is a loop, and most loops go alike
-        "key_of_a_dead_rank",  # it asks for the rank alone, which is there by design
+        "async_checkpoint",  # the likeliest is a loop that all are in
     ],
 )
 def test_else_nothing_is_said_of_it(name):
