@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.decisions import condition_key
-from hangdoc.diagnosis.execution.moments import moment, moment_of_decisions
+from hangdoc.diagnosis.execution.moments import moment
 from hangdoc.diagnosis.execution.outcomes import place_of
 from hangdoc.diagnosis.execution.parting import Pair, parting
 from hangdoc.diagnosis.execution.tested import condition_at
@@ -31,8 +31,7 @@ def with_moment(case: Case, found: Divergence | None, culprits: tuple[int, ...])
     if found is None or branch is None:
         return found
     key = condition_key(branch.file, branch.line, branch.condition)
-    at = moment(case.sources, case.table.outcomes, branch.file, branch.line, case.ranks, culprits)
-    at = at or moment_of_decisions(case.execution, key, case.ranks, culprits)
+    at = moment(case.table, case.execution, key, case.ranks, culprits)
     if at is None:
         return found
     every = len(case.ranks) >= (case.job.world_size or 0)

@@ -7,29 +7,61 @@ from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
-from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.execution.decisions import condition_key
+from hangdoc.diagnosis.execution.moments import apart
+from hangdoc.diagnosis.execution.tested import ENDED
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.hypotheses.judge import CERTAIN, hypotheses
 from hangdoc.diagnosis.outcome import will_never_go_on
 from hangdoc.diagnosis.state.process import is_pasted
+from hangdoc.model.diagnosis import Branch
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
 from hangdoc.model.same_job import MOMENT
-from hangdoc.model.wording import name_duration
+from hangdoc.model.wording import name_duration, ranks_text
 
 
 def how_sure(
-    case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, doubt: str
+    case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, doubt: str, branch: Branch | None
 ) -> tuple[Confidence, str]:
     """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``, or
-    if something that was not seen lies between the condition and the calls.
+    if something that was not seen lies between the condition and the calls. ``branch``: the condition that is told.
 
     Example: the sides diverged at a condition above a function whose source was not read → LIKELY, "… was not read".
     """
     confidence, sure = _of_the_blame(case, found, outcome, doubt)
+    seen = _as_recorded(case, found, branch) if branch is not None and case.execution else ""
+    if confidence == Confidence.LIKELY and not doubt and seen and _is_proved(case, found, outcome):
+        return Confidence.CERTAIN, f"{sure}; {seen}"
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
+
+
+def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
+    """True if the evidence points to the blamed ranks alone, and nothing that is alive can end the wait."""
+    unsure = found.alternatives or case.hidden or outcome != Outcome.HANG or isinstance(found.found, Supposed)
+    if unsure or not (found.proved or will_never_go_on(case, found)):
+        return False
+    likeliest = next(iter(hypotheses(case, found)), None)
+    return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= CERTAIN
+
+
+def _as_recorded(case: Case, found: Blame[Explanation], branch: Branch) -> str:
+    """How the condition is recorded to have come out on the culprits, and on no other rank; '' where it is not.
+
+    Examples: "`if bad:` is recorded to have come out on rank 1 as never before", or, of a test that came out so there
+    each time, "`if bad:` is recorded to have been True on rank 1 alone".
+    """
+    at, who = branch.moment, ranks_text(found.culprits)
+    came = f"`{branch.condition}` is recorded to have"
+    if at is not None and at.alone and {*at.ranks} == {*found.culprits} and at.value != ENDED:
+        return f"{came} come out on {who} as never before"
+    key = condition_key(branch.file, branch.line, branch.condition)
+    value = apart(case.table, case.execution, key, case.ranks, found.culprits)
+    return f"{came} {'ended' if value == ENDED else f'been {value}'} on {who} alone" if value else ""
 
 
 # One branch for each reason to be less sure.

@@ -21,6 +21,8 @@ from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of, ways_out_of
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.decisions import condition_key
+from hangdoc.diagnosis.execution.moments import apart
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, is_named_by_library, words
 from hangdoc.diagnosis.frames.stacks import Site, lines_of, user_stack
@@ -111,7 +113,8 @@ def _says_more(case: Case, point: BranchPoint | None, cited: Condition, ranks: S
     """
     if point is None or not point.recorded or point.guard.kind == "try":
         return False
-    if not point.uneven or case.table.outcomes.apart(ranks, cited.file, cited.line):
+    key = condition_key(cited.file, cited.line, cited.source)
+    if not point.uneven or apart(case.table, case.execution, key, [*ranks[0], *ranks[1]], tuple(ranks[0])):
         return not point.uneven
     new = case.execution.once_only(*ranks) if is_library_file(point.file) else {}
     return (cited.file, cited.line) not in {key[:2] for key in new}

@@ -271,8 +271,9 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         left = unlinked = ""  # where they parted was seen, and it goes by none of that
     else:
         sides = traced
-    confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))))
     sides = with_moment(case, sides, found.culprits)
+    branch = sides.branch if sides is not None else None
+    confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))), branch)
     sides, raised = _with_raised(case, found, sides, named.why)
     branch = sides.branch if sides is not None else None
     unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))

@@ -7,7 +7,7 @@ what `limit` was → that test, as what likely led there.
 from __future__ import annotations
 
 from hangdoc.diagnosis.causes.finding import others_of
-from hangdoc.diagnosis.causes.nearest import reasons_of
+from hangdoc.diagnosis.causes.nearest import reasons_of, sides_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -16,6 +16,7 @@ from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.reason.even import Even
 from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK, Item, Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
+from hangdoc.diagnosis.reason.spectra import odd_in_spectra
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.diagnosis import Branch
 from hangdoc.model.message import Condition, Message, Ranks
@@ -26,7 +27,14 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "tr
 
 
 def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
-    """The likeliest of the reasons, and in words; (None, '') where none is likely enough to look at."""
+    """The likeliest of the reasons, and in words, else what the recorders show to be odd; (None, '') where neither is
+    there."""
+    found = _likeliest(case, blame)
+    return found if found[0] is not None else _alone_in_spectra(case, blame)
+
+
+def _likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    """The likeliest of the reasons, if it is likely enough to look at."""
     found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
     if not found or found[0].share < WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
         return None, ""
@@ -40,6 +48,16 @@ def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Mes
         kind = _KINDS.get(item.kind, "if")
         return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
     return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
+
+
+def _alone_in_spectra(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    """The one test that was recorded to come out more or less often on the culprits, and in words; (None, '')."""
+    item = odd_in_spectra(case, sides_of(case, blame)) if case.execution else None
+    if item is None:
+        return None, ""
+    at = Condition(line_of_item(case, item), item.file, item.line)
+    said: Message = ["of all that was recorded, ", at, " alone came out otherwise on ", Ranks(blame.culprits)]
+    return Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), said
 
 
 def _is_even(case: Case, reason: Reason) -> bool:

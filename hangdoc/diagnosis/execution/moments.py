@@ -7,57 +7,91 @@ often. A ring that has lost its older entries proves no more than what came last
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 
 from hangdoc.diagnosis.execution.decisions import Key
-from hangdoc.diagnosis.execution.outcomes import Outcome, Outcomes, Place, place_of
+from hangdoc.diagnosis.execution.outcomes import Outcome, Place, place_of
 from hangdoc.diagnosis.execution.parting import Executions
-from hangdoc.diagnosis.execution.tested import FALSE, ROUND, TRUE, Condition, condition_at
-from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.execution.table import Table
+from hangdoc.diagnosis.execution.tested import ENDED, FALSE, ROUND, TRUE, Condition, condition_at
 from hangdoc.model.branches import LAST
 from hangdoc.model.diagnosis import BranchMoment
 from hangdoc.model.process import Process
 
+_Counted = Mapping[int, tuple[Mapping[str, int], str, bool]]
+"""Rank → (how often it came out in each way, how last, whether that is all)."""
+
 
 def moment(
-    sources: Sources, outcomes: Outcomes, file: str, line: int, ranks: Collection[int], culprits: tuple[int, ...]
+    table: Table, executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]
 ) -> BranchMoment | None:
-    """The moment of the condition that begins in that line; None where nothing proves one. ``ranks``: all of the
-    job."""
-    seen = outcomes.recorded()
-    condition = condition_at(sources, file, line) if seen else None
-    if condition is None:
-        return None
-    found: dict[int, tuple[Mapping[str, int], str, bool]] = {}
-    for rank, process in seen.items():
-        places = [place for place in outcomes.on_line((rank,), file, condition.line) if condition.holds(place)]
-        outcome = outcomes.of(rank, places[0]) if len(places) == 1 else None
-        if outcome is not None and set(outcome.counts) <= condition.words.keys():
-            counts = {condition.words[value]: count for value, count in outcome.counts.items()}
-            last, whole = _last(process, places[0], outcome, condition)
-            found[rank] = (counts, condition.words.get(last, ""), whole)
-    return _once(found, condition.words.values(), ranks, culprits)
+    """The moment of the condition that begins at the key's line; None where nothing proves one. ``ranks``: all."""
+    found, words = _counted(table, executions, key, ranks)
+    return _once(found, words, _came(table, key, ranks, found), culprits)
 
 
-def moment_of_decisions(
-    executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]
-) -> BranchMoment | None:
-    """The same of a condition that several jumps make up, by the decisions of whole conditions. ``ranks``: all."""
-    found = {rank: at for rank in ranks if (at := executions.decided(rank, key)) is not None}
-    return _once({r: (counts, last, True) for r, (counts, last) in found.items()}, (TRUE, FALSE), ranks, culprits)
+def apart(table: Table, executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]) -> str:
+    """How the condition came out on each of the culprits, always, and never on another rank that came to it; of a loop
+    'ended' where each of them ended it more often than all others, which were in more of its rounds. '' where it is
+    not so, or not all of that is recorded. ``ranks``: all of the job.
+
+    Example: `if link.gbps < slow:` was True on rank 3 all 4 times, and False on the others all 4 times → 'True'.
+    """
+    found, words = _counted(table, executions, key, ranks)
+    others = {*_came(table, key, ranks, found)} - {*culprits}
+    if not culprits or not others or not {*culprits, *others} <= {r for r, (_, _, whole) in found.items() if whole}:
+        return ""
+    mine, theirs = ([found[rank][0] for rank in side] for side in (culprits, others))
+    if ROUND in words:
+        sooner = max(each.get(ROUND, 0) for each in mine) < min(each.get(ROUND, 0) for each in theirs)
+        oftener = min(each.get(ENDED, 0) for each in mine) > max(each.get(ENDED, 0) for each in theirs)
+        return ENDED if sooner and oftener else ""
+    values, other = ({value for each in side for value, count in each.items() if count} for side in (mine, theirs))
+    return values.pop() if len(values) == 1 and len(other) == 1 and values != other else ""
+
+
+def _came(table: Table, key: Key, ranks: Collection[int], found: _Counted) -> list[int]:
+    """The ranks that may have come to it."""
+    return [rank for rank in ranks if rank in found or table.ran(rank, *key[:2]) is not False]
+
+
+def _counted(
+    table: Table, executions: Executions, key: Key, ranks: Collection[int]
+) -> tuple[_Counted, Collection[str]]:
+    """(what the recorders have counted of it, the ways in which it can come out)."""
+    file, line, _ = key
+    seen = table.outcomes.recorded()
+    condition = condition_at(executions.sources, file, line) if seen else None
+    if condition is not None:
+        found: dict[int, tuple[Mapping[str, int], str, bool]] = {}
+        for rank, process in seen.items():
+            at = [place for place in table.outcomes.on_line((rank,), file, condition.line) if condition.holds(place)]
+            outcome = table.outcomes.of(rank, at[0]) if len(at) == 1 else None
+            if outcome is not None and set(outcome.counts) <= condition.words.keys():
+                counts = {condition.words[value]: count for value, count in outcome.counts.items()}
+                last, whole = _last(process, at[0], outcome, condition)
+                found[rank] = (counts, condition.words.get(last, ""), whole)
+        if found:
+            return found, tuple(condition.words.values())
+    known = {rank: each for rank in ranks if (each := executions.decided(rank, key)) is not None}
+    return {rank: (counts, last, True) for rank, (counts, last) in known.items()}, (TRUE, FALSE)
 
 
 def _once(
-    found: Mapping[int, tuple[Mapping[str, int], str, bool]],
+    found: _Counted,
     words: Iterable[str],
     ranks: Collection[int],
     culprits: tuple[int, ...],
 ) -> BranchMoment | None:
-    """``found``: rank → (how often it came out in each way, how last, whether that is all); ``ranks``: all."""
+    """``found``: rank → (how often it came out in each way, how last, whether that is all); ``ranks``: all that may
+    have come to it. A loop has ended early where the others are in a round that it did not have."""
     for value in dict.fromkeys(word for word in words if word != ROUND):
         once = [r for r, (counts, last, whole) in found.items() if whole and last == value and counts[value] == 1]
         others = [rank for rank in ranks if rank not in once]
         before = {sum(found[rank][0].values()) - 1 for rank in once}
         if len(before) != 1 or min(before) < 1 or any(found[r][0].get(value) for r in others if r in found):
+            continue
+        if any(found[r][0].get(ROUND, inf) <= max(before) for r in others if r in found):
             continue
         if others and (set(once) <= set(culprits) or set(once).isdisjoint(culprits)):
             alone = all(rank in found and found[rank][2] for rank in others)

@@ -70,27 +70,14 @@ class Outcomes:
                     _add(table, place_of(branch.file, branch), _recorded(branch))
         return self._ranks[rank]
 
+    def common(self, ranks: Iterable[int]) -> set[Place]:
+        """The tests of which something is known of every one of the ranks."""
+        per_rank = [set(self._of_rank(rank)) for rank in ranks]
+        return set.intersection(*per_rank) if per_rank else set()
+
     def on_line(self, ranks: Iterable[int], file: str, line: int) -> list[Place]:
-        """The tests that begin on a line and of which every one of the ranks has something, in their order."""
-        per_rank = [self._of_rank(rank) for rank in ranks]
-        common = set.intersection(*map(set, per_rank)) if per_rank else set()
-        return sorted(place for place in common if place[:2] == (file, line))
-
-    def apart(self, sides: tuple[Iterable[int], Iterable[int]], file: str, line: int) -> bool:
-        """True if a test on that line has come out one way alone on all ranks of one side, and the other way alone on
-        all of the other."""
-        mine, theirs = map(list, sides)
-        for place in self.on_line((*mine, *theirs), file, line):
-            only = [{self._only(rank, place) for rank in side} for side in (mine, theirs)]
-            if [len(each) for each in only] == [1, 1] and only[0] != only[1] and not {""} & (only[0] | only[1]):
-                return True
-        return False
-
-    def _only(self, rank: int, place: Place) -> str:
-        """The only value that a test has ever had on the rank; '' where it had both, or that is not known."""
-        found = self.of(rank, place)
-        had = [value for value, count in found.counts.items() if count] if found is not None and found.whole else []
-        return had[0] if len(had) == 1 else ""
+        """Those of them that begin on a line, in their order."""
+        return sorted(place for place in self.common(ranks) if place[:2] == (file, line))
 
 
 def who_counts(processes: Iterable[Process], file: str) -> str:

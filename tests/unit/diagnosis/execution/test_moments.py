@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.execution.moments import moment
-from hangdoc.diagnosis.execution.outcomes import Outcomes
+from hangdoc.diagnosis.execution.moments import apart, moment
+from hangdoc.diagnosis.execution.parting import Executions
+from hangdoc.diagnosis.execution.table import Table
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts, Taken
 from hangdoc.model.diagnosis import BranchMoment
@@ -35,7 +38,8 @@ for batch in loader:
         if broken:
             stop()
 """
-SOURCES = Sources((SourceText(FILE, "<module>", 1, TEXT),))
+SOURCE = (SourceText(FILE, "<module>", 1, TEXT),)
+SOURCES = Sources(SOURCE)
 # line → (column, end line, end column) of the test there, as CPython 3.12 records it
 PLACES = {
     1: (0, 18, 18),
@@ -66,8 +70,16 @@ def process(*tests: BranchCounts, taken: str = "") -> Process:
 
 
 def told(line: int, *processes: Process | None, culprits: tuple[int, ...] = (1,)) -> BranchMoment | None:
+    return moment(table(processes), Executions(SOURCES, {}), (FILE, line, ""), range(len(processes)), culprits)
+
+
+def told_apart(line: int, *processes: Process | None, culprits: tuple[int, ...] = (0,)) -> str:
+    return apart(table(processes), Executions(SOURCES, {}), (FILE, line, ""), range(len(processes)), culprits)
+
+
+def table(processes: Sequence[Process | None]) -> Table:
     seen = {rank: each for rank, each in enumerate(processes) if each is not None}
-    return moment(SOURCES, Outcomes(seen), FILE, line, range(len(processes)), culprits)
+    return Table(SOURCES, Program(SOURCE), seen, {})
 
 
 ONCE = test(2, "TF", (1, 411), "F" * 15 + "T")
@@ -165,3 +177,34 @@ def test_what_several_jumps_decide_or_no_condition_is_says_nothing(line: int) ->
 def test_a_text_that_was_taken_out_of_the_source_moves_only_the_end() -> None:
     own, other = test(12, "TF", (1, 2), "FFT"), test(12, "TF", (0, 3))
     assert told(12, process(other), process(own)) == BranchMoment((1,), "True", 2, alone=True)
+
+
+def test_a_test_tells_the_sides_apart_that_each_has_only_ever_decided_in_its_own_way() -> None:
+    def ranks(*counts: tuple[int, int], whole: bool = True) -> list[Process]:
+        return [process(test(2, "FT", each, whole=whole)) for each in counts]
+
+    assert told_apart(2, *ranks((0, 1), (4, 0), (2, 0))) == "True"
+    assert told_apart(2, *ranks((0, 1), (0, 2), (4, 0)), culprits=(0, 1)) == "True"
+    assert not told_apart(2, *ranks((0, 1), (4, 0), (2, 0)), culprits=(0, 1))
+    assert not told_apart(2, *ranks((0, 1), (4, 1), (2, 0)))
+    assert not told_apart(2, *ranks((0, 1), (0, 4), (0, 2)))
+    assert not told_apart(2, *ranks((0, 1), (4, 0), whole=False))
+    assert not told_apart(2, *ranks((0, 1), (4, 0)), None)  # nobody knows how it came out there
+    assert not told_apart(4, *ranks((0, 1), (4, 0)))
+    assert not told_apart(2, *ranks((0, 1)))
+
+
+def test_a_loop_tells_the_sides_apart_that_one_ended_while_the_others_were_in_more_of_its_rounds() -> None:
+    def ranks(*counts: tuple[int, int]) -> list[Process]:
+        return [process(test(1, "TF", each)) for each in counts]
+
+    assert told_apart(1, *ranks((18, 1), (19, 0), (20, 0))) == "ended"
+    assert told_apart(1, *ranks((36, 2), (38, 1))) == "ended"
+    assert not told_apart(1, *ranks((19, 1), (19, 0)))  # the other has not come to its end yet
+    assert not told_apart(1, *ranks((18, 1), (19, 1)))
+
+
+def test_a_loop_that_the_others_are_in_no_later_round_of_has_no_moment() -> None:
+    early, late = process(test(1, "TF", (18, 1), "T" * 15 + "F")), process(test(1, "TF", (19, 0)))
+    assert told(1, late, early) == BranchMoment((1,), "ended", 18, alone=True)
+    assert told(1, process(test(1, "TF", (18, 0))), early) is None

@@ -72,20 +72,6 @@ def test_tests_on_a_line_are_those_that_every_rank_knows() -> None:
     assert found.on_line((), FILE, 41) == []
 
 
-def test_a_test_tells_the_sides_apart_that_each_has_only_ever_decided_in_its_own_way() -> None:
-    def ranks(*counts: tuple[int, int], whole: bool = True) -> Outcomes:
-        processes = (Process(1, 0, "rank", branches=(recorded(each, "", whole=whole),)) for each in counts)
-        return Outcomes(dict(enumerate(processes)))
-
-    assert ranks((0, 1), (4, 0), (2, 0)).apart(((0,), (1, 2)), FILE, 41)
-    assert not ranks((0, 1), (4, 0), (2, 0)).apart(((0, 1), (2,)), FILE, 41)
-    assert not ranks((0, 1), (4, 1), (2, 0)).apart(((0,), (1, 2)), FILE, 41)
-    assert not ranks((0, 1), (0, 4), (0, 2)).apart(((0,), (1, 2)), FILE, 41)
-    assert not ranks((0, 1), (4, 0), whole=False).apart(((0,), (1,)), FILE, 41)
-    assert not ranks((0, 1), (4, 0)).apart(((0,), (1, 2)), FILE, 41)
-    assert not ranks((0, 1), (4, 0)).apart(((0,), (1,)), FILE, 42)
-
-
 @pytest.mark.parametrize("unsound", [{"values": "XYZ"}, {"last": "TX"}, {"counts": (-1, 2)}])
 def test_a_row_that_no_probe_writes_is_left_out(unsound: dict[str, Any]) -> None:
     process = Process(1, 0, "rank", branches=(replace(recorded((3, 1), "FT"), **unsound),))

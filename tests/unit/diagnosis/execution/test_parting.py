@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hangdoc.diagnosis.execution.decisions import decisions, part_of, whole_counts
-from hangdoc.diagnosis.execution.moments import moment_of_decisions
+from hangdoc.diagnosis.execution.moments import moment
 from hangdoc.diagnosis.execution.parting import Executions, Parting
+from hangdoc.diagnosis.execution.table import Table
+from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import MOST_BRANCHES, BranchCounts, Taken
@@ -382,16 +384,19 @@ def test_what_came_out_once_as_never_before_on_the_way_to_a_call() -> None:
     assert part.anew(5, stack(7), came=False) == []
 
 
+NOTHING = Table(SOURCES, Program(), {}, {})
+
+
 def test_the_moment_of_a_condition_that_several_jumps_make_up() -> None:
     usual = f"for+ {QUIET}"
     key = (FILE, 8, "batch.late or batch.last")
     found = executions(f"{usual} {usual} for+ main- ok+ @7 late- last+ @12", f"{usual} {usual} {usual}")
     assert found.decided(0, key) == ({"True": 1, "False": 2}, "True")
-    assert moment_of_decisions(found, key, (0, 1), (0,)) == BranchMoment((0,), "True", 2, alone=True)
-    assert moment_of_decisions(found, key, (0, 1, 2), (0,)) == BranchMoment((0,), "True", 2, alone=False)
-    assert moment_of_decisions(found, (FILE, 9, "other"), (0, 1), (0,)) is None
+    assert moment(NOTHING, found, key, (0, 1), (0,)) == BranchMoment((0,), "True", 2, alone=True)
+    assert moment(NOTHING, found, key, (0, 1, 2), (0,)) == BranchMoment((0,), "True", 2, alone=False)
+    assert moment(NOTHING, found, (FILE, 9, "other"), (0, 1), (0,)) is None
     since = executions(f"{usual} for+ main- ok+ @7 late- last+ {usual}", f"{usual} {usual} {usual}")
-    assert moment_of_decisions(since, key, (0, 1), (0,)) is None  # it has come out as ever since
+    assert moment(NOTHING, since, key, (0, 1), (0,)) is None  # it has come out as ever since
 
 
 def test_counts_are_whole_where_all_parts_are_told_though_there_was_no_room_for_others() -> None:
