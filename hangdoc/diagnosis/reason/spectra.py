@@ -10,8 +10,6 @@ once on it, True three times on all others, and every other test came out equall
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.outcomes import RECORDER, Place
 from hangdoc.diagnosis.program.items import Predicate
@@ -20,22 +18,28 @@ from hangdoc.diagnosis.reason.starts import Sides
 
 
 def odd_in_spectra(case: Case, sides: Sides) -> Predicate | None:
-    """The one predicate of the user's that came out more or less often on all culprits than on the others, who agree;
-    None where there are several or none. What is always so on one side and never on the other is a part to play."""
+    """The one predicate of the user's that came out as never on the other side, else the one that came out more or less
+    often there; None where there are several or none. The others have to agree, and what is always so on one side and
+    never on the other is a part to play."""
     outcomes = case.table.outcomes
     if not sides.culprits or not sides.others or not {*sides.culprits, *sides.others} <= {*outcomes.recorded()}:
         return None
     places = outcomes.common((*sides.culprits, *sides.others))
-    odd = [place for place in places if not is_library_file(place[0]) and _is_odd(case, sides, place)]
-    found = {each for place in odd if (each := _predicate(case, place)) is not None}
-    return found.pop() if len(found) == 1 and len({place[:2] for place in odd}) == 1 else None
+    odd = {at: each for at in places if not is_library_file(at[0]) and (each := _odd(case, sides, at)) is not None}
+    new = [place for place, is_new in odd.items() if is_new]
+    found = new if len(new) == 1 else list(odd)
+    return _predicate(case, found[0]) if len(found) == 1 else None
 
 
-def _is_odd(case: Case, sides: Sides, place: Place) -> bool:
+def _odd(case: Case, sides: Sides, place: Place) -> bool | None:
+    """True if one side had an outcome there that the other never had, False if it had one more or less often; None
+    where it did neither, or nobody knows."""
     mine, theirs = ({_counts(case, rank, place) for rank in ranks} for ranks in sides)
-    if None in mine | theirs or len(theirs) != 1 or mine & theirs:
-        return False
-    return any(counts is not None and len(counts) > 1 for counts in mine | theirs)
+    both = [each for each in mine | theirs if each is not None]
+    if None in mine | theirs or len(theirs) != 1 or mine & theirs or all(len(counts) < 2 for counts in both):
+        return None
+    had = [{value for counts in side if counts is not None for value, _ in counts} for side in (mine, theirs)]
+    return had[0] != had[1]
 
 
 def _counts(case: Case, rank: int, place: Place) -> frozenset[tuple[str, int]] | None:
@@ -43,11 +47,7 @@ def _counts(case: Case, rank: int, place: Place) -> frozenset[tuple[str, int]] |
     found = case.table.outcomes.of(rank, place)
     if found is None or found.source != RECORDER or not found.whole:
         return None
-    return _ever(found.counts)
-
-
-def _ever(counts: Mapping[str, int]) -> frozenset[tuple[str, int]]:
-    return frozenset((value, count) for value, count in counts.items() if count)
+    return frozenset((value, count) for value, count in found.counts.items() if count)
 
 
 def _predicate(case: Case, place: Place) -> Predicate | None:
