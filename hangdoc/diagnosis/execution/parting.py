@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis.execution.alignment import Column, align
 from hangdoc.diagnosis.execution.decisions import Key, condition_key
-from hangdoc.diagnosis.execution.tested import FALSE, ROUND
+from hangdoc.diagnosis.execution.tested import ENDED, FALSE, ROUND
 from hangdoc.diagnosis.execution.traces import Act, Trace, together, trace
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -221,13 +221,30 @@ class Executions:
         return known.counts[key], next(own, known.last.get(key, ""))
 
     def refutes(self, file: str, guard: Guard, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
-        """True if the sides came to the guard alike and decided alike there, each time since the first call of both."""
+        """True if the sides came to the guard alike and decided alike there, each time since the first call of both;
+        or ended a loop no sooner than the others, who are in no later round of it."""
         if not self._ranks or not all(ranks):
             return False
         first = min(ranks[0])
         pair = next((p for other in self.alike(first, ranks[1]) if (p := self.pair(first, other)) is not None), None)
         key = condition_key(file, guard.line, guard.condition)
+        if guard.kind == "loop" and self._had_all_rounds(key, ranks):
+            return True
         return pair is not None and (asked := list(pair.asked(key))) != [] and all(map(pair.is_alike, asked))
+
+    def _had_all_rounds(self, key: Key, ranks: tuple[Sequence[int], Sequence[int]]) -> bool:
+        """True if all of one side ended the loop once more than all others, and had as many rounds by then.
+
+        Example: rank 5 ended it after 60 rounds, and the others are in their 60th → True: it left no round out.
+        """
+        known = [[self.decided(rank, key) for rank in side] for side in ranks]
+        counts = [[each[0] for each in side if each is not None] for side in known]
+        if [len(side) for side in counts] != [len(side) for side in ranks]:
+            return False
+        ended = [{each.get(ENDED, 0) for each in side} for side in counts]
+        left = 0 if min(ended[0]) > max(ended[1]) else 1
+        rounds = [[each.get(ROUND, 0) for each in side] for side in counts]
+        return min(ended[left]) > max(ended[1 - left]) and min(rounds[left]) >= max(rounds[1 - left])
 
     def _since_the_last_call(self, rank: int, others: Sequence[int]) -> int | None:
         """When the rank made the last call that a sibling made as well; None where that was not recorded."""

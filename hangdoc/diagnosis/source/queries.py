@@ -31,10 +31,11 @@ def turns_quiet(tree: ast.AST) -> bool:
     return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in walk(tree))
 
 
-def contexts_around(tree: ast.AST, line: int) -> list[str]:
-    """The names of the functions that make the contexts of the `with` statements around the line.
+def contexts_around(tree: ast.AST, line: int) -> list[ast.expr]:
+    """What makes the contexts of the `with` statements around the line; of a name what it is set to there.
 
-    Example: in the body of `with self.context(model):` → ['context'].
+    Examples: in the body of `with self.context(model):` → [self.context(model)]; of `context = nullcontext() if last
+    else model.no_sync()` and `with context:` → [nullcontext() if last else model.no_sync()].
     """
     items = [
         item.context_expr
@@ -42,8 +43,10 @@ def contexts_around(tree: ast.AST, line: int) -> list[str]:
         if isinstance(node, ast.With | ast.AsyncWith) and any(holds(each, line) for each in node.body)
         for item in node.items
     ]
-    called = [dotted(each.func).rpartition(".")[2] for each in items if isinstance(each, ast.Call)]
-    return [name for name in called if name]
+    named = {each.id for each in items if isinstance(each, ast.Name)}
+    sets = [node for node in walk(tree) if isinstance(node, ast.Assign) and node.lineno < line]
+    values = [node.value for node in sets if named & {t.id for t in node.targets if isinstance(t, ast.Name)}]
+    return [*(each for each in items if not isinstance(each, ast.Name)), *values]
 
 
 def group_given(tree: ast.AST, line: int) -> str:

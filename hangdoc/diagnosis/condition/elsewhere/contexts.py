@@ -34,15 +34,16 @@ class Flag:
 
 def contexts_chosen(sources: Sources, way: Stack, at: int) -> Iterator[tuple[Guard, str, Frame, int]]:
     """(condition, its file, the frame, its level) of each context around a frame of ``way``, outermost first, from its
-    frame ``at`` on, where a function of the user's makes the context.
+    frame ``at`` on, where the user's code chooses the context, there or in the function that makes it.
 
     Example: `with self.context(model): loss.backward()`, and context() returns `nullcontext() if self.last else
     model.no_sync()` → 'if self.last'.
     """
     for level, frame in enumerate(way[at:], at):
         tree = sources.function(frame.file, frame.line) if not is_library(frame) else None
-        for name in contexts_around(tree, frame.line) if tree is not None else ():
-            for file, made in sources.user_functions(name):
+        for context in contexts_around(tree, frame.line) if tree is not None else ():
+            name = last_name(context.func) if isinstance(context, ast.Call) else ""
+            for file, made in sources.user_functions(name) if name else [(frame.file, context)]:
                 guard = quiet_guard(made)
                 if guard is not None:
                     yield guard, file, frame, level
