@@ -13,7 +13,7 @@ from hangdoc.diagnosis.execution.tested import ENDED
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.hypotheses.judge import CERTAIN, hypotheses
+from hangdoc.diagnosis.hypotheses.judge import CERTAIN, LIKELY, hypotheses
 from hangdoc.diagnosis.outcome import will_never_go_on
 from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.model.diagnosis import Branch
@@ -41,12 +41,16 @@ def how_sure(
 
 
 def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
-    """True if the evidence points to the blamed ranks alone, and nothing that is alive can end the wait."""
+    """True if the evidence points to the blamed ranks alone, and nothing that is alive can end the wait. Of ranks whose
+    calls show that they alone made one under a test of the rank, that is who they are."""
     unsure = found.alternatives or case.hidden or outcome != Outcome.HANG or isinstance(found.found, Supposed)
     if unsure or not (found.proved or will_never_go_on(case, found)):
         return False
+    said = found.diverged
+    by_rank = said is not None and said.branch_point is not None and said.branch_point.rank_like
+    needed = LIKELY if by_rank and said is not None and not said.alignment.history.inferred else CERTAIN
     likeliest = next(iter(hypotheses(case, found)), None)
-    return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= CERTAIN
+    return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= needed
 
 
 def _as_recorded(case: Case, found: Blame[Explanation], branch: Branch) -> str:

@@ -38,7 +38,6 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.decisions import condition_key
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
@@ -217,7 +216,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
     token = gap.theirs if early else gap.mine
     otherwise = _otherwise(case, loop, token, surely=surely) if token is not None else ""
     stops = _stops(case, loop) if loop.of_library else []
-    stopped = len(stops) == 1 and _is_new(case, stops[0], left, inside)
+    stopped = len(stops) == 1 and case.execution.is_new((stops[0].file, stops[0].line, stops[0].source), left, inside)
     skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
     left_out = [cited(each.guard, each.file) for each in skips] if early else []
     counts = compared(calls_in_loop(case, blame)) if not loop.own_arm else ""
@@ -236,11 +235,6 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
         loop.doubt or (_ROUND_SKIPPED if left_out else otherwise or ("" if known or stopped else _END_UNSEEN)),
         decided_at=next(iter(left_out), None) or (stops[0] if len(stops) == 1 else None),
     )
-
-
-def _is_new(case: Case, test: Condition, ranks: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    """True if it is recorded to have come out on these ranks as never before, and never on the others."""
-    return condition_key(test.file, test.line, test.source) in case.execution.once_only(ranks, others)
 
 
 def _run_at(loop: BranchPoint, call: Token | None) -> Place:

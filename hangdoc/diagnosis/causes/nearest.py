@@ -27,10 +27,10 @@ def new_decision(case: Case, blame: Blame[Explanation], found: Divergence | None
     branch = found.branch if found is not None else None
     ranks = blame.culprits, others_of(case, blame)
     parted = blame.diverged is not None and blame.diverged.is_recorded
-    new = case.execution.new(*ranks) if all(ranks) and not parted else {}
+    new = case.execution.once_only(*ranks) if all(ranks) and not parted else {}
     if branch is not None and any(key[:2] == (branch.file, branch.line) for key in new):
         return branch, ""
-    decided = parted_by_value(case, ranks, gap_of(blame)) if new else None
+    decided = parted_by_value(case, ranks, gap_of(blame), ever=True) if new else None
     if decided is None:
         return None, ""
     at = Condition(decided.condition, decided.file, decided.line)

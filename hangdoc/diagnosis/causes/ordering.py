@@ -59,18 +59,22 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             loop or what_decided(case, blame),
         ),
         _SAME_ORDER,
-        _doubt(case, blame, gap),
+        _doubt(case, blame, gap, decided),
         decided_at=decided,
         reorders=coming or is_shared(case, gap) or lines_of(gap.mine.site) == lines_of(gap.theirs.site),
     )
 
 
-def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
-    """Of a call that is only missing, and nowhere one too many, it is open whether it would have come."""
+def _doubt(case: Case, blame: Blame[Diverged], gap: Gap, reordered: Condition | None) -> str:
+    """Of a call that is only missing, and nowhere one too many, it is open whether it would have come; not where the
+    test under which the items were ``reordered`` is recorded to have come out as never before."""
     own = [each.kind for each in blame.found.alignment.gaps if not {*each.ranks}.isdisjoint(gap.ranks)]
     if not case.programs and gap.mine is not None and gap.theirs is not None and gap.mine.group == gap.theirs.group:
         return "the groups could not be seen"
-    return "a call that was left out looks the same" if {*own} == {"insert"} else ""
+    test = (reordered.file, reordered.line, reordered.source) if reordered is not None else None
+    if {*own} != {"insert"} or (test and case.execution.is_new(test, blame.culprits, others_of(case, blame))):
+        return ""
+    return "a call that was left out looks the same"
 
 
 def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:

@@ -44,7 +44,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits = Ranks(blame.culprits)
     choices = [seen] if seen is not None else choices
     first, second = (*choices[:1], None, None)[:2]
-    doubt = _LEFT_OUT if seen is None else _BY_ITS_CALLER
+    doubt = _LEFT_OUT if seen is None else "" if _is_recorded(case, blame, seen) else _BY_ITS_CALLER
     return Finding(
         "HD111",
         sentence(
@@ -80,9 +80,10 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
     Example: `if pictures is not None:`, and `pictures` is None where rank 1 ran its last round, and a tensor where the
     others are in theirs → that condition.
     """
+    recorded = [each for each in choices if _is_recorded(case, blame, each)]
     frame = gap.token.frame
-    if frame is None:
-        return None
+    if frame is None or recorded:
+        return next(iter(recorded), None)
     for each in choices:
         test = each.source.removeprefix("if ").removesuffix(":")
         mine, theirs = (
@@ -92,6 +93,10 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
         if (mine, theirs) in (({True}, {False}), ({False}, {True})):
             return each
     return None
+
+
+def _is_recorded(case: Case, blame: Blame[Diverged], test: Condition) -> bool:
+    return case.execution.is_new((test.file, test.line, test.source), blame.culprits, others_of(case, blame))
 
 
 def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:

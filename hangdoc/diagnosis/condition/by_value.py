@@ -22,11 +22,13 @@ from hangdoc.model.diagnosis import Branch, BranchValue
 _KINDS = ("if", "ifexp", "while")
 
 
-def parted_by_value(case: Case, ranks: SideRanks, gap: Gap | None) -> Branch | None:
+def parted_by_value(case: Case, ranks: SideRanks, gap: Gap | None, *, ever: bool = False) -> Branch | None:
     """That decision, of several the nearest to the call; None where none is recorded, or the call goes by none.
 
-    ``ranks``: the culprits, the others; ``gap``: where their calls differ, if they do."""
+    ``ranks``: the culprits, the others; ``gap``: where their calls differ, if they do. ``ever``: also what came out so
+    before the last call that the sides made alike."""
     new = case.execution.new(*ranks) if all(ranks) else {}
+    new = new or (case.execution.once_only(*ranks) if ever and all(ranks) else {})
     if not new:
         return None
     # Who has recorded nothing new does not wait for the import.

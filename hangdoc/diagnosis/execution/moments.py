@@ -27,7 +27,7 @@ def moment(
 ) -> BranchMoment | None:
     """The moment of the condition that begins at the key's line; None where nothing proves one. ``ranks``: all."""
     found, words = _counted(table, executions, key, ranks)
-    return _once(found, words, _came(table, key, ranks, found), culprits)
+    return _once(found, words, ranks, {*_came(table, key, ranks, found)}, culprits)
 
 
 def apart(table: Table, executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]) -> str:
@@ -81,10 +81,11 @@ def _once(
     found: _Counted,
     words: Iterable[str],
     ranks: Collection[int],
+    came: Collection[int],
     culprits: tuple[int, ...],
 ) -> BranchMoment | None:
-    """``found``: rank → (how often it came out in each way, how last, whether that is all); ``ranks``: all that may
-    have come to it. A loop has ended early where the others are in a round that it did not have."""
+    """``came``: those of the ranks that may have come to it. A loop has ended early where the others are in a round
+    that it did not have."""
     for value in dict.fromkeys(word for word in words if word != ROUND):
         once = [r for r, (counts, last, whole) in found.items() if whole and last == value and counts[value] == 1]
         others = [rank for rank in ranks if rank not in once]
@@ -94,7 +95,7 @@ def _once(
         if any(found[r][0].get(ROUND, inf) <= max(before) for r in others if r in found):
             continue
         if others and (set(once) <= set(culprits) or set(once).isdisjoint(culprits)):
-            alone = all(rank in found and found[rank][2] for rank in others)
+            alone = all(rank in found and found[rank][2] for rank in others if rank in came)
             return BranchMoment(tuple(sorted(once)), value, before.pop(), alone)
     return None
 

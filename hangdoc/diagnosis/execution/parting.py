@@ -196,6 +196,10 @@ class Executions:
                     found[key] = value
         return found
 
+    def is_new(self, test: Key, culprits: Sequence[int], others: Sequence[int]) -> bool:
+        """True if the test (file, line, `if loss > limit:`) is one of these."""
+        return bool(self._ranks) and condition_key(*test) in self.once_only(culprits, others)
+
     def anew(self, rank: int, stack: Stack, *, came: bool) -> list[Seen]:
         """The conditions on the way to the call with that stack that came out on the rank once, as never before, by its
         own earlier rounds: so that it ``came`` to the call, or so that it did not. Loops are none: each ends once.
