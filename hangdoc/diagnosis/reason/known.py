@@ -49,7 +49,8 @@ SAME_EVERYWHERE = frozenset(
     )
 )
 """Builtins that only go through what they are given, and names whose value is the same on all ranks of a job."""
-_PAIRS = (("True", "False"), ("round", "ended"), ("raised", "ended"))
+_PAIRS = {"for": ("round", "ended"), "except": ("raised", "ended"), "with": ("raised", "ended")}
+"""How predicates of that kind come out; 'True' and 'False' of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Known:
     def decides(self, predicate: Predicate, side: int, outcome: str) -> tuple[Strength, str] | None:
         """What the table says of a predicate that has led the side to the start by its outcome, '' where either may
         have: (strength, who says so), None where it says nothing."""
-        pair = next((pair for pair in _PAIRS if outcome in pair), _PAIRS[0] if predicate.kind != "for" else _PAIRS[1])
+        pair = _PAIRS.get(predicate.kind, ("True", "False"))
         for each in self.table.differs(predicate, pair, self._sides.culprits, self._sides.others):
             if each.outcome == "ended" and pair[0] == "round":
                 continue  # whoever waits in a loop has not ended it
