@@ -46,7 +46,8 @@ def _likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Me
     if isinstance(item, Predicate):
         if case.table.never_asked(item, blame.culprits) or _is_even(case, found[0]):
             return None, ""
-        if item.kind == "ifexp" and found[0].strength < Strength.PROVED:
+        ranks = blame.culprits, others_of(case, blame)
+        if item.kind == "ifexp" and not case.execution.is_new((item.file, item.line, item.text), *ranks):
             return None, ""  # it chooses a value, and no way
         if item.kind in ("for", "while") and _is_loop_of_others(case, item, blame):
             return None, ""

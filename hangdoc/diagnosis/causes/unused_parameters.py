@@ -15,6 +15,7 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
+from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.model.message import (
     Condition,
     Joined,
@@ -105,6 +106,8 @@ def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
 
     Example: 3, 3 and then 1 call from `loss.backward()` → True.
     """
+    if gap.mine is not None and lines_of(gap.mine.site) == lines_of(gap.token.site):
+        return False  # a line of a library's loop, which runs many
     # The rank is after the line now, and no condition kept it from there: it ran the line, and issued nothing.
     ran_it = gap.mine is not None and bool(is_past(case.sources, gap.mine.stack, gap.token.stack))
     program = case.programs.get(blame.culprits[0])
