@@ -48,7 +48,7 @@ from hangdoc.diagnosis.condition.tested import FITS, SEEN, as_recorded, by_what_
 from hangdoc.diagnosis.condition.told import by_what_was_written
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.diagnosis.state.endings import ended_well
@@ -73,7 +73,10 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     if gap is None:
         return []
     stacks = stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1])
-    found = case.execution.parting(*ranks) or case.execution.once(stacks, *ranks)
+    parting = case.execution.parting(*ranks)
+    if parting is not None and not any(site_of(parting.stack) == site_of(stack) for stack in stacks):
+        parting = None  # they have parted there as well, and not before this call
+    found = parting or case.execution.once(stacks, *ranks)
     possible = [p for p in _possible(case, alignment) if not case.execution.refutes(p.file, p.guard, ranks)]
     return as_recorded(case, found, possible, ranks)
 

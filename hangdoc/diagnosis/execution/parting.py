@@ -106,6 +106,8 @@ class Parting(Seen):
     column: int
     call: int
     """The column of the call."""
+    stack: Stack = ()
+    """That of the call."""
 
 
 class Executions:
@@ -366,7 +368,8 @@ def parting(sources: Sources, pair: Pair) -> Parting | None:
         # What came out otherwise within a loop has ended it.
         inner = [each for each in parted if each[0] < first[0] and _is_within(each[1], first[1])]
         column, asked = (inner or [first])[-1]
-        found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call))
+        stack = act.stack if act is not None else ()
+        found.append(Parting(asked.guard, asked.frame, asked.level, side, column, call, stack))
     return max(found, key=lambda each: each.column, default=None)
 
 
