@@ -89,11 +89,22 @@ _TAKES_LOCK = ("takes_file_lock", "creates_new")
 
 
 def tries_to_lock(program: Program, activity: Activity) -> bool:
-    """True if the function that sleeps tries to make something that must not be there yet, or to lock it."""
+    """True if the function that sleeps tries to make something that must not be there yet, or to lock it; or one that
+    decides whether it sleeps.
+
+    Example: `while not self._create(): time.sleep(1)`, and _create() has `os.open(path, os.O_CREAT | os.O_EXCL)`.
+    """
     where = next(iter(user_stack(activity.stack)), None)
     function = program.function(where.file, where.line) if where is not None else None
     if where is None or function is None:
         return False
+    asked = {name for test, _ in function.passed(where.line) for name in program.places.calls_at(test.file, test.line)}
+    bodies = [program.function(*place) for name in asked for place in program.places.bodies_of(name)]
     words = {word for entry in _TAKES_LOCK for word in names(entry)}
-    places = (place for word in words for place in program.places.naming(word))
-    return any(file == where.file and function.line <= line <= function.end_line for file, line in places)
+    places = [place for word in words for place in program.places.naming(word)]
+    return any(
+        file == each.file and each.line <= line <= each.end_line
+        for each in (function, *bodies)
+        if each is not None
+        for file, line in places
+    )
