@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.unset_key import UnsetKey
+from hangdoc.diagnosis.calls.alignment import crossed_before
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.condition.further_on import further_on
@@ -15,6 +17,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.hypotheses.judge import CERTAIN, LIKELY, hypotheses
 from hangdoc.diagnosis.outcome import will_never_go_on
+from hangdoc.diagnosis.reason.spectra import odd_in_spectra
+from hangdoc.diagnosis.reason.starts import Sides
 from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.model.diagnosis import Branch
 from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
@@ -42,13 +46,17 @@ def how_sure(
 
 def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     """True if the evidence points to the blamed ranks alone, and nothing that is alive can end the wait. Of ranks whose
-    calls show that they alone made one under a test of the rank, that is who they are."""
+    calls show that they alone made one under a test of the rank, and of those whose key alone the store lacks, that is
+    who they are."""
     unsure = found.alternatives or case.hidden or outcome != Outcome.HANG or isinstance(found.found, Supposed)
     if unsure or not (found.proved or will_never_go_on(case, found)):
         return False
     said = found.diverged
+    if said is not None and crossed_before(said.alignment) is not None:
+        return False
     by_rank = said is not None and said.branch_point is not None and said.branch_point.rank_like
-    needed = LIKELY if by_rank and said is not None and not said.alignment.history.inferred else CERTAIN
+    shown = isinstance(found.found, UnsetKey) or (by_rank and said is not None and not said.alignment.history.inferred)
+    needed = LIKELY if shown else CERTAIN
     likeliest = next(iter(hypotheses(case, found)), None)
     return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= needed
 
@@ -63,7 +71,13 @@ def _as_recorded(case: Case, found: Blame[Explanation], branch: Branch) -> str:
     came = f"`{branch.condition}` is recorded to have"
     if at is not None and at.alone and {*at.ranks} == {*found.culprits} and at.value != ENDED:
         return f"{came} come out on {who} as never before"
-    key = condition_key(branch.file, branch.line, branch.condition)
+    test = branch.file, branch.line, branch.condition
+    if case.execution.is_new(test, found.culprits, others_of(case, found)):
+        odd = odd_in_spectra(case, Sides(found.culprits, others_of(case, found)))
+        if odd is not None and (odd.file, odd.line) != (branch.file, branch.line):
+            return ""
+        return f"{came} come out otherwise on {who} once, and on no other rank"
+    key = condition_key(*test)
     value = apart(case.table, case.execution, key, case.ranks, found.culprits)
     return f"{came} {'ended' if value == ENDED else f'been {value}'} on {who} alone" if value else ""
 

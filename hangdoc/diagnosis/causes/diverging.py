@@ -27,6 +27,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
 from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
 from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
@@ -104,6 +105,8 @@ def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     read = is_read(case, (gap.mine, gap.theirs))
     if not read or blame.found.branch_points or blame.confidence != Confidence.CERTAIN:
         return ""
+    if case.execution and parted_by_value(case, (blame.culprits, others_of(case, blame)), gap, ever=True) is not None:
+        return ""  # it was recorded
     return "only the output tells what decided it" if told_by_output(case, blame) else "what decided it was not seen"
 
 
