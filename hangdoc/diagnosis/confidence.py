@@ -37,7 +37,8 @@ def how_sure(
     confidence, sure = _of_the_blame(case, found, outcome, doubt)
     seen = _as_recorded(case, found, branch) if branch is not None and case.execution else ""
     if confidence == Confidence.LIKELY and not doubt and seen and _is_proved(case, found, outcome):
-        return Confidence.CERTAIN, f"{sure}; {seen}"
+        what_was_seen = sure.partition("; ")[0]  # the rest says what left it open, before the recorders were asked
+        return Confidence.CERTAIN, f"{what_was_seen}; {seen}"
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)

@@ -31,6 +31,7 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
         said.why,
         said.fix,
         said.doubt,
+        decided_at=said.decided_at,
         shown=said.shown,
         reorders=said.code == "HD107",  # each of these ranks makes all of the calls
     )

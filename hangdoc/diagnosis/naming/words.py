@@ -23,6 +23,7 @@ from hangdoc.diagnosis.causes.phrases import (
     what_a_library_does,
     where_they_wait,
 )
+from hangdoc.diagnosis.execution.outcomes import RECORDER
 from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
@@ -38,7 +39,7 @@ from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, conditions_in, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import reads_as_state, single_spaced
 
@@ -54,6 +55,8 @@ class Told:
     doubt: str = ""
     shown: tuple[tuple[Frame, Message], ...] = ()
     """The lines of the wait, and those that would end it."""
+    decided_at: Condition | None = None
+    """The test that the recorders show to have come out otherwise."""
 
 
 def told(facts: Facts) -> Told:
@@ -79,7 +82,17 @@ def told(facts: Facts) -> Told:
         fix_of(facts, code),
         _DOUBTS.get(code, ""),
         lines_shown(missed) if missed is not None else (),
+        _recorded(facts) if code not in _BY_A_SIGNAL and not in_threads else None,
     )
+
+
+def _recorded(facts: Facts) -> Condition | None:
+    """The test that the reason is, where the recorders show how it came out on both sides."""
+    reason = facts.reason
+    if reason is None or not isinstance(reason.item, Predicate) or reason.source != RECORDER:
+        return None
+    at = condition(facts, reason.item)
+    return at if reason.strength == Strength.PROVED and at in conditions_in(_why(facts)) else None
 
 
 def _are_alike(facts: Facts) -> bool:
