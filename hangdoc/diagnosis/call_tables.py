@@ -5,6 +5,7 @@ Example: ranks 0 and 1 call A, B, B and rank 2 calls A, B, C → rows (0, 1) and
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -12,7 +13,6 @@ from hangdoc.model.diagnosis import CallCell, CallRow, CallTable
 from hangdoc.model.message import Place
 from hangdoc.model.writing import Writer
 
-_MOST_TABLES = 4
 _MOST_ROWS = 40
 _BEFORE, _AFTER = 14, 5
 _COLUMNS = _BEFORE + 1 + _AFTER
@@ -26,7 +26,7 @@ def call_tables(case: Case, blame: Blame[Explanation], writer: Writer) -> tuple[
     waiting = [h for h in case.histories if not h.inferred and (h.key == own or _is_waited_in(h))]
     waiting.sort(key=lambda history: history.key != own)
     tables = []
-    for history in waiting[:_MOST_TABLES]:
+    for history in waiting[:LISTED]:
         at = gap.token.sequence if gap is not None and history.key == own and gap.token.op != END else None
         table = _table(history, at, frozenset(blame.culprits), writer)
         if table is not None:

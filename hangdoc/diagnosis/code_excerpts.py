@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
@@ -36,7 +37,6 @@ from hangdoc.model.snapshot import SourceText
 from hangdoc.model.wording import single_spaced
 from hangdoc.model.writing import Writer
 
-_MOST_EXCERPTS = 3
 _MOST_LINES = 12
 """Lines of one excerpt, and excerpts: what fits on a screen beside the rest of the report. Chosen by hand."""
 _BETWEEN = 1
@@ -73,7 +73,7 @@ def code_excerpts(
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
-    return tuple(_excerpt(text, each, writer) for text, each in list(notes.items())[:_MOST_EXCERPTS])
+    return tuple(_excerpt(text, each, writer) for text, each in list(notes.items())[:LISTED])
 
 
 def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:

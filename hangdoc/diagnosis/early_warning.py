@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory
 from hangdoc.diagnosis.causes.finding import telling
@@ -20,8 +21,6 @@ from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
-_MOST_GAPS = 3
-"""Edits of a repair: one that needs more proves no single divergence. Chosen by hand, not measured."""
 _CROSSED_PAIRS = 4
 """Pairs of calls from different lines since then: fewer may be an asymmetry that is meant. Chosen, not measured."""
 
@@ -42,7 +41,7 @@ def proved_divergence(job: JobSnapshot) -> Lead | None:
         if history.inferred or history.blind or len(history.members) < 2:
             continue
         candidates = repairs(history)
-        if not candidates or len(candidates[0].gaps) > _MOST_GAPS:
+        if not candidates or len(candidates[0].gaps) > LISTED:
             continue
         gap = candidates[0].first
         if gap is not None and gap.mine is not None and gap.theirs is not None and _crossed(history, gap):

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.bounds import LISTED, NAMED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
 from hangdoc.diagnosis.causes.ended_helpers import ENDED_BY_OTHERS
@@ -34,10 +35,6 @@ from hangdoc.model.writing import Writer
 
 _MOST_OF_NCCL = 6
 """Lines, and numbers in one of them; chosen by hand: more help nobody."""
-_MOST_COUNTS = 4
-_MOST_LOST = 4
-_MOST_TOLD = 2
-"""Ranks, threads, and lines of a log that all ranks share; chosen by hand."""
 _LONGEST_LINE = 160
 """Characters of a line of the job's output that is shown. Judgement."""
 _SOON = 300.0
@@ -276,8 +273,8 @@ def _differing_counts(communicator: Communicator) -> Iterator[Evidence]:
         by_operation.setdefault(count.operation, []).append(count)
     where = f"its communicator of {communicator.size} ranks" if communicator.size else "one of its communicators"
     for operation, counts in by_operation.items():
-        shown = ", ".join(f"{each.count} on {_whose(each)}" for each in counts[:_MOST_COUNTS])
-        shown += f" and {len(counts) - _MOST_COUNTS} other numbers" if len(counts) > _MOST_COUNTS else ""
+        shown = ", ".join(f"{each.count} on {_whose(each)}" for each in counts[:LISTED])
+        shown += f" and {len(counts) - LISTED} other numbers" if len(counts) > LISTED else ""
         rarer = sorted(counts, key=lambda each: each.how_many)[:-1]
         text = f"NCCL has launched, in {where}, {operation or 'collective'} calls: {shown}"
         yield Evidence("nccl", _known([member for each in rarer for member in each.members]), text)
@@ -365,9 +362,9 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
     """What may have ended those that a rank waits for without a call: threads that only it has not, errors in logs."""
     if not isinstance(found.found, OutsideWait | ThreadWait | WaitCycle) or case.job.ended:
         return
-    for rank in found.culprits[:_MOST_LOST]:
+    for rank in found.culprits[:LISTED]:
         if case.activities[rank].kind in ENDED_BY_OTHERS:
-            for lost in missing_threads(case.ranks, rank)[:_MOST_LOST]:
+            for lost in missing_threads(case.ranks, rank)[:LISTED]:
                 has: Message = [" have" if len(lost.others) > 1 else " has", " (", place(lost.where), ")"]
                 text: Message = [f"rank {rank} has no thread `{lost.name}`, which {name_ranks(lost.others)}", has]
                 yield Evidence("process", (rank,), writer.write(text))
@@ -377,7 +374,7 @@ def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evi
         if paths.count(log.path) == 1:
             for line in list(told_errors(log.lines))[-1:]:
                 yield Evidence("log", (rank,), f"rank {rank}'s log says: {line}")
-    for line in (case.job.log.lines if case.job.log is not None else ())[-_MOST_TOLD:]:
+    for line in (case.job.log.lines if case.job.log is not None else ())[-NAMED:]:
         yield Evidence("log", (), f"the ranks' log says: {line}")
 
 

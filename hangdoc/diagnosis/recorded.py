@@ -6,6 +6,7 @@ ranks 0 and 2 false all 412 times.
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.bounds import LISTED, NAMED
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
@@ -20,11 +21,7 @@ from hangdoc.model.message import Message, Ranks
 from hangdoc.model.message import Place as At
 from hangdoc.model.writing import Writer
 
-_MOST = 3
-"""Ways in which a test came out on several ranks that are told; chosen by hand, as the next."""
 _LONGEST = 80
-_MOST_LINES = 2
-"""That one side alone has run; chosen by hand."""
 
 
 def ran_evidence(
@@ -46,7 +43,7 @@ def ran_evidence(
             ranks: Message = [" has run on ", Ranks(mine), when, Ranks(theirs), ", ", by]
             said = writer.write([At(each.file, each.line), ranks])
             lines.append(Evidence("process", mine, said))
-    return tuple(lines[:_MOST_LINES])
+    return tuple(lines[:NAMED])
 
 
 def recorded_evidence(
@@ -103,9 +100,9 @@ def _said(known: dict[int, Outcome], place: Place, text: str, writer: Writer) ->
     for rank, outcome in known.items():
         alike.setdefault(_told(outcome), []).append(rank)
     parts: list[Message] = [f"`{text}` at ", At(place[0], place[1]), " was "]
-    for number, (told, ranks) in enumerate(list(alike.items())[:_MOST]):
+    for number, (told, ranks) in enumerate(list(alike.items())[:LISTED]):
         parts += ["; " if number else "", told, " on ", Ranks(tuple(sorted(ranks)))]
-    more = len(alike) - _MOST
+    more = len(alike) - LISTED
     return writer.write([*parts, f"; and otherwise on {more} more" if more > 0 else "", ", as the probe recorded"])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.shared_number import SHARED
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.moved import is_moved, left_over
@@ -44,8 +45,6 @@ _KINDS = {
     "with": "try",
 }
 """First word of a line of source → kind of the branch; a decorator's line and an assignment are expressions."""
-_MOST_WAYS = 3
-"""Lines from which the ranks of one side make a call; chosen by hand: each rank by a line of its own is no news."""
 _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
@@ -140,7 +139,7 @@ def _by_line(
             apart.setdefault(lines_of(own.site), []).append(rank)
     moved = {rank for each in apart.values() for rank in each}
     rest = tuple(rank for rank in ranks if rank not in moved)
-    if not rest or len(apart) >= _MOST_WAYS:
+    if not rest or len(apart) >= LISTED:
         yield _side(case, found, token, frame, ranks)
         return
     yield _side(case, found, token, frame, rest)

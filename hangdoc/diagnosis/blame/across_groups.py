@@ -8,6 +8,7 @@ from itertools import combinations
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
 from hangdoc.diagnosis.blame.tie_break import decided_by_culprits
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.alignment import Alignment, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, merged
 from hangdoc.diagnosis.condition.divergence_point import settle
@@ -16,8 +17,6 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
 
-_MOST_GROUPS = 8
-"""Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
 _Threads = dict[int, frozenset[int]]
 """Rank → the threads from which it called on a group."""
 
@@ -67,7 +66,7 @@ def _groups_compared(case: Case) -> list[list[GroupHistory]]:
     Example: ranks wait in groups 1, 2 and 3 → [1, 2, 3], [1, 2], [1, 3], [2, 3].
     """
     waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
-    groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
+    groups = [h for h in case.histories if h.key in waited_in][:TRIED]
     pairs = [list(pair) for pair in combinations(groups, 2)]
     threads = {history.key: _threads(history) for history in groups}
     compared = [groups, *pairs] if len(groups) > 2 else pairs

@@ -9,17 +9,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import combinations
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.exchanged import is_exchanged, is_swapped
 from hangdoc.diagnosis.calls.history import GroupKey, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
-
-_MOST_CALLS = 16
-"""Calls that stuck ranks are at, of which each pair is tried; chosen by hand."""
-_MOST_BETWEEN = 16
-"""Calls between two that changed places, at most; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
     """The ranks that use two groups the other way round than the others; None where none do."""
     if not case.streams:
         return None
-    fewest_first = sorted(_stuck_at(case), key=lambda each: len(each[1]))[:_MOST_CALLS]
+    fewest_first = sorted(_stuck_at(case), key=lambda each: len(each[1]))[:TRIED]
     for (mine, here), (theirs, there) in combinations(fewest_first, 2):
         if mine.group == theirs.group or not is_swapped(case.programs, mine, theirs):
             continue
@@ -91,7 +87,7 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
         if mine is None or following is None:
             continue
         pair = tuple((labels.get(call.group), call.sequence) for call in (mine, following))
-        if len(tried) >= _MOST_CALLS:
+        if len(tried) >= TRIED:
             return None
         if pair in tried:
             continue
@@ -108,7 +104,7 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
 def _next_of_another_name(case: Case, labels: dict[GroupKey, str], call: Token) -> Token | None:
     """The next call that its rank issues in a group of another name, if it comes soon."""
     program, first = case.programs[call.rank], call.order + 1
-    after = map(program.token, range(len(program.tokens))[first : first + _MOST_BETWEEN])
+    after = map(program.token, range(len(program.tokens))[first : first + TRIED])
     return next((t for t in after if labels.get(t.group) != labels.get(call.group)), None)
 
 

@@ -8,6 +8,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, decided_by_culprits, has_pending
+from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import (
@@ -30,9 +31,6 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.operations import operation
-
-_FEW = 3
-"""Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
 
 
 def differing_call(case: Case) -> Blame[Disagreement] | None:
@@ -266,7 +264,7 @@ def _how_sure(
         return Confidence.LIKELY, f"{sure}; {tie}"
     if history.blind or not proved:
         return Confidence.LIKELY, sure
-    if _FEW * len(culprits) > seen:
+    if OFTEN * len(culprits) > seen:
         ways = f"{len(culprits)} of them went one way and {seen - len(culprits)} the other"
         return Confidence.LIKELY, f"{sure}; {'each went another way' if seen == 2 else ways}"
     return Confidence.CERTAIN, sure

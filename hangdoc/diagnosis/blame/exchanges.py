@@ -17,6 +17,7 @@ from math import prod
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.precedent import out_of_turn
+from hangdoc.diagnosis.bounds import COMPARED, FEWEST, TRIED
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -25,13 +26,6 @@ from hangdoc.model.operations import operation
 from hangdoc.model.wording import ranks_text
 
 _Sizes = tuple[tuple[int, ...], ...]
-
-_LEAST_SEEN = 2
-"""Earlier exchanges that make a rule; chosen by hand: once is no rule."""
-_MOST_SEEN = 16
-"""That are compared, the newest; chosen by hand."""
-_MOST_TENSORS = 64
-"""Of a call that the reader keeps: longer lists are not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ def _given(case: Case, tokens: dict[int, Token]) -> dict[int, Given] | None:
     for rank, token in tokens.items():
         call = case.programs[rank].journal.calls[token.order]
         longest = max(len(call.input_sizes), len(call.output_sizes))
-        if not call.input_sizes or not call.output_sizes or longest >= _MOST_TENSORS:
+        if not call.input_sizes or not call.output_sizes or longest >= COMPARED:
             return None
         found[rank] = Given(call.input_sizes, call.output_sizes)
     return found
@@ -169,7 +163,7 @@ def _odd_ranks(case: Case, found: UnequalExchange) -> list[int] | None:
     """The ranks, fewer than half, whose sizes now are none that they passed at that line before, where all others'
     are; None where sizes are new on many."""
     before = list(_before(case, found))
-    if len(before) < _LEAST_SEEN:
+    if len(before) < FEWEST:
         return None
     new = [rank for rank, each in found.given.items() if all(sums[rank] != each.sums for sums in before)]
     # Of two ranks, the one whose sizes are new is one of half of them.
@@ -184,7 +178,7 @@ def _before(case: Case, found: UnequalExchange) -> Iterator[dict[int, tuple[int,
         for call in reversed(found.history.tokens[first])
         if call.sequence < token.sequence and call.site == token.site
     )
-    for number in islice(earlier, _MOST_SEEN):
+    for number in islice(earlier, TRIED):
         tokens = {rank: found.history.at(rank, number) for rank in found.tokens}
         known = {rank: t for rank, t in tokens.items() if t is not None and t.site == found.tokens[rank].site}
         given = _given(case, known) if len(known) == len(tokens) else None

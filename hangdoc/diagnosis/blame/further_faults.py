@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.divergences import decide
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.siblings import departures
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.recorded_tokens import first_pending
@@ -21,9 +22,6 @@ from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, Confidence
-
-_MOST = 8
-"""Further faults that are named; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +49,14 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     # Through messages all wait for each other.
     groups = [] if any(a.kind in MESSAGES for a in case.activities.values()) else case.histories
     for history in sorted(groups, key=lambda h: (-len(h.members), h.key)):
-        if taken.isdisjoint(history.members) and len(further) < _MOST:
+        if taken.isdisjoint(history.members) and len(further) < TRIED:
             for each in _of_group(case, history):
                 further.append(each)
                 taken.update(history.members)
                 break
     # But nobody's wait makes a rank issue other calls than its siblings.
     parted = [each for each in departures(case) if each.rank not in taken and len(each.siblings) > 1]
-    return [*further, *(Further((each.rank,), "left", left=each) for each in parted)][:_MOST]
+    return [*further, *(Further((each.rank,), "left", left=each) for each in parted)][:TRIED]
 
 
 def with_further(found: Blame[Explanation], further: list[Further]) -> Blame[Explanation]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
@@ -22,8 +23,6 @@ from hangdoc.model.process import Process, Stack, Thread
 
 _PUTTING = ("put", "put_nowait")
 _TAKING = ("get",)
-_MOST_QUEUES = 3
-"""Queues from the rank's main thread to the thread that takes the requests in; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def waits_for_requests(case: Case, rank: int) -> Feeder | None:
     if not _serves(case, rank) or not _in_loop(case.sources, main.frames):
         return None
     text = _asks_outside(process, main)
-    return Feeder(None, text) if text else _fed(process, main, case.sources, _MOST_QUEUES)
+    return Feeder(None, text) if text else _fed(process, main, case.sources, LISTED)
 
 
 def _serves(case: Case, rank: int) -> bool:

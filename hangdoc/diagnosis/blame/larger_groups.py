@@ -6,13 +6,12 @@ ranks 0, 1 and 4 to 7 have issued #16 too, after call #105 of groups of their ow
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.bounds import FEWEST
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupKey, RankProgram, Token
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
 from hangdoc.diagnosis.context import Case
 
-_LEAST = 2
-"""Ranks that are company; chosen by hand: one may be as wrong as the side that it is with."""
 _MOST_BETWEEN = 4096
 """Calls between two of one group that are looked through; chosen by hand."""
 
@@ -27,7 +26,7 @@ def in_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
         return ()
     pair = {*gap.ranks, *theirs.group[1]}
     others = [rank for rank in mine.group[1] if rank not in pair and rank in case.programs]
-    if mine.group == theirs.group or len(others) < _LEAST:
+    if mine.group == theirs.group or len(others) < FEWEST:
         return ()
     labels = {history.key: history.label for history in case.histories}
     with_it = tuple(rank for rank in others if _went_alike(case.programs[rank], labels, mine, theirs))
@@ -47,7 +46,7 @@ def left_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
     if mine is None or theirs is None or not set(theirs.group[1]) < set(mine.group[1]):
         return ()
     others = [rank for rank in mine.group[1] if rank not in theirs.group[1] and rank in case.programs]
-    if len(others) < _LEAST or _made_first(case.programs[mine.rank], mine, theirs) is not False:
+    if len(others) < FEWEST or _made_first(case.programs[mine.rank], mine, theirs) is not False:
         return ()
     made = tuple(rank for rank in others if _made_first(case.programs[rank], mine, theirs))
     return made if 2 * len(made) > len(others) else ()

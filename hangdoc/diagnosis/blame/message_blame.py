@@ -8,6 +8,7 @@ from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.left_loop import LeftLoop, left_loop
 from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
+from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.last_round import rounds_of
@@ -247,10 +248,6 @@ def _answers(case: Case, waiter: Activity) -> bool:
     return peer is not None and peer.kind in MESSAGES and peer.kind != waiter.kind and peer.peer == waiter.rank
 
 
-_FEWEST_OTHERS = 3
-"""Ranks that have gone on, from which on the only one that has not is the odd one; chosen by hand."""
-
-
 def alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     """True if one rank alone waits in an exchange with several peers, or in a pipeline's schedule between its ends, and
     all others are in collectives: one that left its part out would keep several waiting.
@@ -269,7 +266,7 @@ def alone_in_exchange(case: Case, roots: tuple[int, ...]) -> bool:
     if is_in_schedule(stack):
         # A send waits for the one stage that takes it: that may have left its part out, and nobody else shows it.
         return has_sends_to_come(stack) and is_inner_stage(roots[0], len(case.activities))
-    return len(others) >= _FEWEST_OTHERS and is_with_several(case.activities[roots[0]], case.sources, case.activities)
+    return len(others) >= OFTEN and is_with_several(case.activities[roots[0]], case.sources, case.activities)
 
 
 def _one_may_be_left_out(case: Case, waiter: Activity) -> bool:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
-
-_MOST_RANKS = 8
-"""Of more, each may go its own way. Chosen by hand."""
 
 
 def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
@@ -23,7 +21,7 @@ def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
     Of the saved jobs, that was the one to blame in seven of ten: it is to be doubted.
     """
     everybody = tuple(sorted(case.seen))
-    if case.hidden or not 2 < len(everybody) <= _MOST_RANKS or len(case.table.known(everybody)) < len(everybody):
+    if case.hidden or not 2 < len(everybody) <= TRIED or len(case.table.known(everybody)) < len(everybody):
         return None
     if case.table.ran_what_no_other_has(everybody):
         return None

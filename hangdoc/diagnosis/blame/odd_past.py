@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.odd_by_lines import left_by_one
-from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind
+from hangdoc.diagnosis.bounds import NAMED
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -47,7 +48,7 @@ def odd_past(case: Case) -> Blame[OddPast] | None:
         return None
     ((rank, left),) = alone.items()
     sure = f"stacks of all ranks seen, their calls not; {ranks_text((rank,))} alone has gone that way"
-    return Blame(OddPast(own[0], tuple(left[:MOST])), (rank,), confidence=Confidence.LIKELY, sure=sure)
+    return Blame(OddPast(own[0], tuple(left[:NAMED])), (rank,), confidence=Confidence.LIKELY, sure=sure)
 
 
 def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[LeftBehind]:

@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
+from hangdoc.diagnosis.bounds import COMPARED, SCANNED
 from hangdoc.diagnosis.calls.events import Event
 from hangdoc.diagnosis.condition.loops.loop_exit import Step, leaves_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 
-_MOST_EVENTS = 600
-"""Of each rank, the newest; chosen by hand: a loop's round has some dozens."""
-_MOST_PERIODS = 64
-"""Lengths of a round that are tried; chosen by hand."""
 _LEAST_REPEATED = 4
 """Events that have to repeat an earlier round; chosen by hand."""
-_MOST_RANKS = 256
-"""That are searched, those that wait in messages first; chosen by hand."""
 _ROUNDS = 2
 """Times that a step came before it is a loop's: all that came before repeats itself, or is what siblings do; chosen by
 hand."""
@@ -58,7 +53,7 @@ class LeftOwnLoop(Explanation):
 def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     """The one rank that left its own loop's order, in a job whose devices wait in messages."""
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
-    events = {rank: case.events.of(rank)[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
+    events = {rank: case.events.of(rank)[-SCANNED:] for rank in waiting[:SCANNED]}
     lonely = ranks_with_lonely_messages(case)
     departed = (_departure(rank, mine, lonely=rank in lonely) for rank, mine in events.items())
     found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
@@ -170,7 +165,7 @@ def _round(keys: list[int]) -> tuple[int, int]:
     Example: a b b a b b a b a → (3, 8).
     """
     anchors = [at for at, key in enumerate(keys) if key == keys[len(keys) // 3]] if keys else []
-    lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:_MOST_PERIODS]
+    lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:COMPARED]
     best = (_LEAST_REPEATED - 1, 0, 0)
     for length in lengths:
         run = 0

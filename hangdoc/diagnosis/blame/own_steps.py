@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from hangdoc.diagnosis.blame.precedent import LEAST_SEEN, LONGEST, followers
+from hangdoc.diagnosis.blame.precedent import followers
+from hangdoc.diagnosis.bounds import FEWEST, TRIED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -43,10 +44,10 @@ def _is_in_turn(case: Case, token: Token) -> bool | None:
         return None
     places = [_place(program, call) for call in program.tokens[: token.order + 1]]
     *calls, now = [(place, n) for place, again in itertools.groupby(places) for n, _ in enumerate(again)]
-    for length in range(1, min(LONGEST, len(calls)) + 1):
+    for length in range(1, min(TRIED, len(calls)) + 1):
         follow = followers(calls, calls[-length:])
         if len(set(follow)) < 2:
-            return now in follow if len(follow) >= LEAST_SEEN and now in calls else None
+            return now in follow if len(follow) >= FEWEST and now in calls else None
     return None
 
 

@@ -15,17 +15,13 @@ from dataclasses import replace
 from itertools import chain
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of
+from hangdoc.diagnosis.bounds import FEWEST, TRIED
 from hangdoc.diagnosis.calls.exchanged import agreement, calls_from, is_exchanged
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
-
-LONGEST = 16
-"""Calls before one that decide what always follows; chosen by hand: the buckets of a backward pass are fewer."""
-LEAST_SEEN = 2
-"""Times that it followed; chosen by hand: once is no rule."""
 
 
 def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
@@ -111,7 +107,7 @@ def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...], *, among
     where a loss is told every other step: A, B, A, C, A and now B or D → D is.
     """
     token = found.tokens[side[0]]
-    before = [found.history.at(token.rank, token.sequence - ago) for ago in range(1, LONGEST + 1)]
+    before = [found.history.at(token.rank, token.sequence - ago) for ago in range(1, TRIED + 1)]
     context = [_kind(call) for call in before[: before.index(None) if None in before else None] if call is not None]
     known = [
         [_kind(call) for call in calls if not own or call.sequence < token.sequence]
@@ -122,7 +118,7 @@ def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...], *, among
         kinds = set(chain.from_iterable(follow))
         if len(kinds) == 1 or (among_several and kinds and _kind(token) not in kinds):
             # One rank's own calls, as those of another may be the same ones.
-            return max(map(len, follow)) >= LEAST_SEEN and _kind(token) not in kinds
+            return max(map(len, follow)) >= FEWEST and _kind(token) not in kinds
         if not kinds:
             return False
     return False

@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from operator import attrgetter
 
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop, what_was_done
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.calls.events import Event, named_group
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.calls.message_pairs import Alone
@@ -22,9 +23,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
-
-_MOST_RANKS = 256
-"""That are compared; chosen by hand: each has all that its ring holds."""
 
 
 def left_its_siblings(case: Case) -> Blame[LeftOwnLoop] | None:
@@ -42,7 +40,7 @@ def left_its_siblings(case: Case) -> Blame[LeftOwnLoop] | None:
 
 def departures(case: Case) -> list[LeftOwnLoop]:
     """Where ranks left the order of their siblings, one for each such rank; [] where it cannot be told who did."""
-    programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
+    programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:SCANNED]}
     if not case.streams or any(program.journal.active_only for program in programs.values()):
         return []
     alone = [each for each in case.messages_alone if not each.message.completed]

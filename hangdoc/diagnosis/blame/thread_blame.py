@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.missing_request import serves_on_main
 from hangdoc.diagnosis.blame.shared_by_processes import is_past_them
-from hangdoc.diagnosis.blame.wait_cycle import MOST_TRIED
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
@@ -39,7 +39,7 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
     for rank, chain in sorted(case.chains.items()):
         if chain.through_a_servant and chain.end is not End.REQUEST and _is_stuck(case, chain):
             waiters.setdefault(id(chain.last.thread), []).append(rank)
-    for ranks in list(waiters.values())[:MOST_TRIED]:
+    for ranks in list(waiters.values())[:COMPARED]:
         chain, waiting = case.chains[ranks[0]], tuple(ranks)
         culprits = _responsible(chain)
         if not culprits or not case.graph.dissolves(waiting if chain.end is End.OUTSIDE else culprits):

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.blame.message_blame import (
     messages_sent,
     too_many,
 )
+from hangdoc.diagnosis.bounds import COMPARED, FEWEST, OFTEN, TRIED
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -27,14 +28,6 @@ from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 
-_FEWEST_EACH = 3
-"""Messages of each of the other ranks before one less is odd; chosen by hand."""
-_FEWEST_OF_LINE = 2
-"""The same of messages from one line, which alone are one less, by ranks that are in one call; chosen by hand."""
-_MOST_COMPARED = 64
-"""Ranks that are compared one by one with all others; chosen by hand: the cost is their square."""
-_MOST_NAMED = 8
-"""Alternatives in a report; chosen by hand: a longer list helps nobody."""
 _Line = tuple[str, int]
 _Lines = dict[_Line, list[Stack]]
 """(file, line) → the stacks of the messages that were issued there."""
@@ -57,7 +50,7 @@ def unseen_partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None
     sure = "which rank the message is for, or from, could not be seen"
     if proved and alone_in_exchange(case, roots):
         return too_many(roots, ())
-    return Blame(MissingPartner(), roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
+    return Blame(MissingPartner(), roots, tuple((r,) for r in waiting[:TRIED]), proved=proved, sure=sure)
 
 
 def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
@@ -75,7 +68,7 @@ def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
     sent = {rank: messages_sent(case, rank, waiting[0]) for rank in senders}
     usual = max(sent.values())
     fewer = [rank for rank, count in sent.items() if count != usual]
-    if usual < _FEWEST_EACH or len(fewer) != 1 or sent[fewer[0]] != usual - 1:
+    if usual < OFTEN or len(fewer) != 1 or sent[fewer[0]] != usual - 1:
         return None
     sure = f"all others have sent rank {waiting[0]} {usual} messages, and rank {fewer[0]} has sent it {usual - 1}"
     found = MissingPartner(left=left_loop(case, fewer[0]))
@@ -108,7 +101,7 @@ def left_out_to_anyone(case: Case) -> Blame[MissingPartner] | None:
             skipped = LeftOut(rank, taker, "send", lacking[0][rank])
             found = MissingPartner(skipped, alone=tuple(skipped_alone(case, rank)))
             return Blame(found, (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    asked = senders if len(senders) <= _MOST_COMPARED else ()  # each is compared with all others
+    asked = senders if len(senders) <= COMPARED else ()  # each is compared with all others
     skipping = {rank: by for rank in asked if (by := tuple(skipped_alone(case, rank)))}
     if len(skipping) != 1:
         return None
@@ -150,7 +143,7 @@ def _left_out_by_one(issued: dict[int, _Lines]) -> dict[int, Stack]:
 
 def _fewer_by_one(issued: dict[int, _Lines]) -> dict[int, Stack]:
     """Rank → a stack of the first line from which all other ranks have issued equally many, and this one fewer."""
-    return _lacking(issued, lambda counts, usual: counts < usual and usual >= _FEWEST_OF_LINE, equal=True)
+    return _lacking(issued, lambda counts, usual: counts < usual and usual >= FEWEST, equal=True)
 
 
 def _lacking(issued: dict[int, _Lines], lacks: Callable[[int, int], bool], *, equal: bool) -> dict[int, Stack]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from hangdoc.diagnosis.blame.divergences import decide
+from hangdoc.diagnosis.bounds import COMPARED, SCANNED, TRIED
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, group_shown, is_given_group
@@ -27,13 +28,6 @@ from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.wait_graph import Graph, graph_of
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
-
-_MOST_READINGS = 256
-"""Choices of dimensions for lines, that are tried; chosen by hand: each costs one graph for each rank."""
-_MOST_RANKS = 64
-"""That are tried as the one to blame; chosen by hand."""
-_MOST_NAMED = 8
-"""Alternatives in a report; chosen by hand: a longer list helps nobody."""
 
 _Members = tuple[int, ...]
 _Dimension = tuple[_Members, ...]
@@ -77,7 +71,7 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
         return replace(blamed, sure=f"{blamed.sure}; whichever of its groups each call is of")
     unknown = "" if _are_shown(case) else "; which of its groups each call is of could not be seen"
     sure = f"{blamed.sure}{unknown}"
-    return replace(blamed, alternatives=others[:_MOST_NAMED], confidence=Confidence.POSSIBLE, sure=sure)
+    return replace(blamed, alternatives=others[:TRIED], confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def _at_its_line(case: Case, rank: int) -> tuple[int, ...]:
@@ -163,7 +157,7 @@ def _readings(case: Case) -> Iterator[_Reading]:
     if not any(given for _, given in lines) and len(set(shown.values())) < 2:
         return
     fit = [_that_fit(ranks, given, dimensions, world) for (_, given), ranks in lines.items()]
-    if math.prod(map(len, fit)) > _MOST_READINGS:
+    if math.prod(map(len, fit)) > SCANNED:
         return
     passed = {dimension for dimension in dimensions if _passes_within(seen, dimension)}
     for chosen in product(*fit):
@@ -177,7 +171,7 @@ def _readings(case: Case) -> Iterator[_Reading]:
         if waits is None:
             continue
         graph = graph_of(waits, frozenset(world))
-        suspects = tuple(rank for rank in world[:_MOST_RANKS] if graph.dissolves((rank,)))
+        suspects = tuple(rank for rank in world[:COMPARED] if graph.dissolves((rank,)))
         inner = [dimension for dimension in chosen if dimension != (world,)]
         if suspects:
             distinct = len({*inner, *passed}) == len(inner) + len(passed)

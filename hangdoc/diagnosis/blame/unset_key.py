@@ -7,6 +7,7 @@ import ast
 import re
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import DEEPEST, SCANNED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
@@ -23,12 +24,8 @@ from hangdoc.model.wording import ranks_text
 
 _NUMBER = re.compile(r"\d+$")
 _ANY_NUMBER = re.compile(r"\d+")
-_ALL_KEYS = 400
-"""A snapshot that has fewer keys of the store has all of them."""
 _LONGEST_NUMBER = 8
 """Digits of a rank."""
-_DEEPEST = 3
-"""Functions that call each other, or names set to each other, followed this far; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ def is_by_rank(sources: Sources, setting: Frame) -> bool:
     at = place_of(sources, setting.file, setting.line)
     calls = [n for n in walk(at.tree) if isinstance(n, ast.Call) and holds(n, setting.line)] if at else []
     keys = [call.args[0] for call in calls if last_name(call.func) in names("store_setter") and len(call.args) > 1]
-    return at is not None and any(_names_the_rank(sources, at, key, _DEEPEST) for key in keys)
+    return at is not None and any(_names_the_rank(sources, at, key, DEEPEST) for key in keys)
 
 
 def _names_the_rank(sources: Sources, at: Place, key: ast.expr, deep: int) -> bool:
@@ -144,7 +141,7 @@ def _one_incomplete(case: Case, waiting: tuple[int, ...]) -> tuple[tuple[str, ..
     """
     keys = case.job.store.keys if case.job.store is not None else ()
     ranks, families = set(case.ranks), dict[str, set[int]]()
-    for key in keys if len(keys) < _ALL_KEYS else ():
+    for key in keys if len(keys) < SCANNED else ():
         number = number_of(key)
         if number is not None and not pattern("own_store_key").search(key):
             families.setdefault(stem_of(key), set()).add(number)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.late_to_ask import late_to_ask
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
@@ -24,9 +25,6 @@ from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.wording import ranks_text
 
-MOST_TRIED = 64
-"""Ranks, or places, that are tried as the one to go on; chosen by hand: each costs one pass over the graph."""
-
 
 def would_free_all(case: Case) -> list[int]:
     """The stuck ranks each of which would free all others if it alone waited no more.
@@ -34,7 +32,7 @@ def would_free_all(case: Case) -> list[int]:
     Example: 0 waits for 1 and 1 for 0 → [0, 1]; rank 2 waits for both as well → the same.
     """
     needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
-    return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
+    return [rank for rank in sorted(needed)[:COMPARED] if case.graph.dissolves((rank,))]
 
 
 def lock_waiters(case: Case) -> tuple[int, ...]:
@@ -123,7 +121,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) > 1 and len(new) == 1 and ring and not first:
         sure = f"{circle}; only {ranks_text(new[0])} never passed such a message before"
         return Blame(found, new[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
-    ways = {each.rank: goes_another_way(case, each.rank) for each in ring[:MOST_TRIED]}
+    ways = {each.rank: goes_another_way(case, each.rank) for each in ring[:COMPARED]}
     turned = [rank for rank, another in ways.items() if another]
     if len(odd) > 1 and len(turned) == 1 and list(ways.values()).count(False) == len(ways) - 1:
         sure = f"{circle}; rank {turned[0]} alone came to its message by a way that it never went before"
@@ -167,7 +165,7 @@ def _all_alike(case: Case, ring: tuple[Activity, ...], odd: list[tuple[int, ...]
 
 def _skipping(case: Case, ring: tuple[Activity, ...]) -> dict[int, tuple[Condition, ...]]:
     """Rank of the ring → under what it has been that skips a message, and no other rank of the job."""
-    return {each.rank: by for each in ring[:MOST_TRIED] if (by := tuple(skipped_alone(case, each.rank)))}
+    return {each.rank: by for each in ring[:COMPARED] if (by := tuple(skipped_alone(case, each.rank)))}
 
 
 def _ending_early(case: Case, ring: tuple[Activity, ...]) -> int | None:
@@ -255,7 +253,7 @@ def _able_to_break(case: Case, places: list[tuple[int, ...]], holders: set[int])
     which both wait for 0 → [(0,)]; 0 and 1 wait for 2 and 3, and 2 and 3 for 0 and 1 → [(0, 1), (2, 3)].
     """
     alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
-    enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
+    enough = alone or [ranks for ranks in places[:COMPARED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in enough if len(ranks) == len(enough[0])]
     return [ranks for ranks in odd if holders.issuperset(ranks)] or odd
 

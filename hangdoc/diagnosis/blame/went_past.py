@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.shared_by_processes import POLLING, is_past_them
 from hangdoc.diagnosis.blame.unmade_file import ways_past
+from hangdoc.diagnosis.bounds import COMPARED, OFTEN, TRIED
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
@@ -41,16 +42,6 @@ from hangdoc.model.kinds import COMMUNICATING, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
-
-_MOST_ALONE = 8
-"""Ranks of which each has run what no other has, and one alone may be to blame; of more, each goes its own way. Chosen
-by hand."""
-
-
-_MANY = 3
-"""Ranks that wait for a key: of fewer, another store or name may keep them there as well. Judgement."""
-_MOST_RANKS = 64
-"""Ranks whose threads are compared with those of all others; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +116,7 @@ def _by_lost_thread(
     case: Case, waiting: tuple[int, ...], lines: list[Frame], functions: set[str]
 ) -> Blame[WentPast] | None:
     """The blame of the only rank without a thread that all others have, and that comes to such a line on these."""
-    if len(case.activities) > _MOST_RANKS:
+    if len(case.activities) > COMPARED:
         return None
     by_line = {(each.file, each.line) for each in lines}
     lost = [each for rank in sorted(case.activities) for each in missing_threads(case.ranks, rank)]
@@ -143,7 +134,7 @@ def _by_counters(
     everybody = tuple(sorted(case.activities))
     alone = case.table.ran_what_no_other_has(everybody)
     past: dict[int, LeftBehind] = {}
-    for rank in alone if len(alone) <= _MOST_ALONE else ():
+    for rank in alone if len(alone) <= TRIED else ():
         left = [each for each in ran_alone(case, ((rank,), tuple(r for r in everybody if r != rank))) if not each.side]
         led = [each for each in left if _skips(case, each.file, each.line, lines, functions)]
         if led:
@@ -159,7 +150,7 @@ def _by_output(case: Case, waiting: tuple[int, ...], lines: list[Frame], functio
     """The same by what one rank alone has written: `except KeyError as e: ⏎ print(f"rank {rank} keeps {e}")`."""
     past: dict[int, Condition] = {}
     writers = sorted({line.rank for line in case.job.written if line.rank is not None and line.rank in case.activities})
-    for rank in writers if len(writers) <= _MOST_ALONE else ():
+    for rank in writers if len(writers) <= TRIED else ():
         others = tuple(r for r in sorted(case.activities) if r != rank)
         stacks = [case.activities[rank].stack]
         for each in written_under(case.sources, case.job.written, stacks, (rank,), others):
@@ -235,7 +226,7 @@ def _by_place(
     alone = f"{ranks_text(others)} alone {'is' if len(others) == 1 else 'are'}"
     sure = f"{ranks_text(inside)} are there, and {alone} past that"
     found = _blame(case, WentPast(waiting, tuple(lines), ways=ways), others, sure)
-    if len(inside) < _MANY and all(waits_for_a_key(case.activities[rank]) for rank in waiting):
+    if len(inside) < OFTEN and all(waits_for_a_key(case.activities[rank]) for rank in waiting):
         return replace(found, alternatives=(inside,), confidence=Confidence.POSSIBLE)
     return found
 

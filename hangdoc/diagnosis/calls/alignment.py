@@ -14,14 +14,13 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.pairing import GAP, Behavior, Pairing
 from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_STARTS = 6
 """Behaviors from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
-_MOST_LISTS = 64
-"""Different lists of calls that are compared with each other; chosen by hand."""
 _MOST_PLACES = 100_000
 """Of one search; chosen by hand: behaviors that need more have little in common."""
 
@@ -102,7 +101,7 @@ def shifted(history: GroupHistory) -> Alignment | None:
     from the site of the others' call before. Example: [A, X, B, C] | [A, B, C, D] → X is extra.
     """
     lists = list(filter(None, history.lists(history.members)))
-    for mine in lists if len(lists) <= _MOST_LISTS else ():
+    for mine in lists if len(lists) <= COMPARED else ():
         others = [calls for calls in lists if not _same_sites(calls, mine)]
         theirs = max(others, key=len, default=[])
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a.site != b.site), None)

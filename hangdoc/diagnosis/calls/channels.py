@@ -10,13 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
 from hangdoc.diagnosis.calls.repair import Channel, Stage, Step
 from hangdoc.model.journal import PointToPoint
 from hangdoc.model.operations import message_way
 
-_MOST_OF_A_RANK = 16
-"""Calls under way that are played; chosen by hand: a device may have hundreds, which wait for the first."""
 _NONE: Mapping[int, int | None] = MappingProxyType({})
 
 
@@ -75,7 +74,7 @@ class _Gathered:
     def calls(self, groups: Mapping[Channel, GroupHistory]) -> None:
         """Those of the groups in which a call is under way."""
         for rank, program in self._programs.items():
-            for token in program.pending[:_MOST_OF_A_RANK]:
+            for token in program.pending[:TRIED]:
                 if token.group in groups and (token.state or not self._is_outside(rank, token.thread_id)):
                     lane = self._lane(rank, token.thread_id)
                     step = Step(token.group, token.sequence, (token.op, token.sizes), lane)

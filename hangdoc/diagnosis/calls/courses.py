@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import compress, count
 from operator import attrgetter, not_
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.model.journal import Call
 from hangdoc.model.shared_calls import Order, Rows, SharedCalls
 
@@ -19,8 +20,6 @@ _TIMES = ("created_ns", "started_ns", "completed_ns", "duration_ns")
 _but_group_and_times = attrgetter(*(name for name in Call.__match_args__ if name not in ("group", *_TIMES)))
 _arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
 # Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
-_LAST = 16
-"""Calls at the end whose arguments are compared; chosen by hand."""
 _sequence = attrgetter("sequence")
 _completed = attrgetter("completed")
 _state = attrgetter("state")
@@ -107,7 +106,7 @@ class Course:
 
 def open_arguments(calls: Sequence[Call], pending: Sequence[int]) -> list[object]:
     """What was asked of the calls whose arguments may not have fitted: those that wait, and the latest."""
-    return [_arguments(calls[place]) for place in pending] + list(map(_arguments, calls[-_LAST:]))
+    return [_arguments(calls[place]) for place in pending] + list(map(_arguments, calls[-TRIED:]))
 
 
 def numbered_threads(calls: Sequence[Call]) -> tuple[int, ...]:

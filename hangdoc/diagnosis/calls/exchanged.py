@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.history import GroupKey, RankProgram, Token
-
-_MOST_BETWEEN = 16
-"""Calls between two that changed places, at most; chosen by hand."""
 
 
 def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: Token | None) -> bool:
@@ -27,7 +25,7 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
 
 def is_exchanged(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
     """True if two calls changed places, and what follows them agrees: the calls of two ranks from there on."""
-    if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
+    if not here or not there or here[0] == there[0] or there[0] not in here[:TRIED]:
         return False
     again = here.index(there[0])
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
@@ -65,6 +63,6 @@ def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, t
     if program is None or not mine.thread_id:
         return None
     what = (theirs.group, theirs.op, theirs.sizes, theirs.site)
-    later = program.tokens[mine.order + 1 : mine.order + 1 + _MOST_BETWEEN]
+    later = program.tokens[mine.order + 1 : mine.order + 1 + TRIED]
     same = next((t for t in later if (t.group, t.op, t.sizes, t.site) == what), None)
     return same is not None and same.thread_id not in (0, mine.thread_id)

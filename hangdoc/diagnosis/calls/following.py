@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.frames.stacks import lines_of
-
-_MOST_LISTS = 64
-"""Different lists of calls that are looked through; chosen by hand."""
 
 
 def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
@@ -20,7 +18,7 @@ def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
     if history.inferred or _like(call) == _like(before):
         return False
     found = False
-    for tokens in history.lists((call.rank, before.rank, *history.tokens))[:_MOST_LISTS]:
+    for tokens in history.lists((call.rank, before.rank, *history.tokens))[:COMPARED]:
         for first, second in pairwise(tokens):
             if _like(second) != _like(call):
                 continue

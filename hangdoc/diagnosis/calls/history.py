@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, not_
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.calls.courses import Track
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.calls.recorded_tokens import (
@@ -34,8 +35,6 @@ from hangdoc.model.snapshot import JobSnapshot
 
 GroupKey = tuple[str, tuple[int, ...]]
 
-_MANY = 64
-"""Calls of a group, from which on they are made column by column."""
 _stack = attrgetter("stack")
 
 END = "end of program"
@@ -185,7 +184,7 @@ class RankProgram:
 
     def tokens_at(self, group: str, places: Sequence[int]) -> list[Token]:
         """The calls at these places, which are all of the group."""
-        if len(places) < _MANY:
+        if len(places) < COMPARED:
             return [self.token(place) for place in places]
         # Of many groups a million are made: through their constructor that takes eight times as long.
         issued = self.journal.calls if isinstance(self.journal.calls, tuple) else list(self.journal.calls)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import COMPARED, FEWEST
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.frames.stacks import Site, site_of
 from hangdoc.model.journal import PointToPoint
@@ -24,10 +25,6 @@ _LONGEST = 12
 """Calls of a context. Longer ones tell nothing more: half of the programs repeat themselves within that many."""
 NEWEST = 400
 """Calls of a rank that are read: a ring of the recorder holds 2,000, and what counts lies near its end."""
-_LEAST_TIMES = 2
-"""That a context has come before: what came once is no order yet."""
-_MOST_KINDS = 64
-"""Kinds of ranks that are compared; chosen by hand: each may differ from all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ def own_order(sequence: Sequence[Step]) -> Order:
         keeps = False
         for length in range(len(contexts), 0, -1):
             after = followers.get(contexts[length - 1])
-            if after is not None and after.total() >= _LEAST_TIMES:
+            if after is not None and after.total() >= FEWEST:
                 keeps = step.key in after
                 if not keeps:
                     found.append(
@@ -155,7 +152,7 @@ def own_orders(programs: Mapping[int, RankProgram], first: Collection[int] = ())
     for rank in (*(each for each in first if each in programs), *programs):
         messages = programs[rank].journal.point_to_points
         key = id(programs[rank].recording), id(messages) if messages else 0
-        if key in kinds or len(kinds) < _MOST_KINDS:
+        if key in kinds or len(kinds) < COMPARED:
             kinds.setdefault(key, []).append(rank)
     found = {key: order_of_threads(steps(programs[ranks[0]])) for key, ranks in kinds.items()}
     return {rank: found[key] for key, ranks in kinds.items() for rank in ranks}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -15,8 +16,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_o
 from hangdoc.model.message import Condition
 
 _PORT, _HOST = "MASTER_PORT", "MASTER_ADDR"
-_MOST = 2
-"""Conditions of one report; chosen by hand."""
 
 
 def what_set_them(sources: Sources, places: Collection[str]) -> list[Condition]:
@@ -28,7 +27,7 @@ def what_set_them(sources: Sources, places: Collection[str]) -> list[Condition]:
     for file, tree in sources.user_trees():
         for line, value in _settings(tree, wanted):
             found.update(dict.fromkeys(_deciding(sources, file, tree, line, value)))
-    return list(found) if len(found) <= _MOST else []
+    return list(found) if len(found) <= NAMED else []
 
 
 def _settings(tree: ast.AST, name: str) -> Iterator[tuple[int, ast.expr]]:

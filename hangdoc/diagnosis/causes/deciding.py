@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.calls.own_calls import calls_of, who_came_by
@@ -14,7 +15,7 @@ from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_telling
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED, with_settings
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered, unordered_at
@@ -35,9 +36,6 @@ from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
 from hangdoc.model.process import Stack
-
-_MOST_ASKING = 3
-"""Conditions of a sentence whose functions are looked into: three are told as the reason at most."""
 
 
 def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
@@ -239,7 +237,7 @@ def answers_to_conditions(case: Case, said: Message, branch: Branch | None = Non
 
     ``by_rank``: what the rank alone decides is a reason. It is none among ranks that have parts to play by their rank.
     """
-    cited = list(conditions_in(said))[:_MOST_ASKING]
+    cited = list(conditions_in(said))[:LISTED]
     asked = (_answers(case, each.file, each.line, branch, by_rank=by_rank) for each in cited)
     found = dict.fromkeys(answer for each in asked for answer in each)
     # A test that is cited already is no news.
@@ -299,7 +297,7 @@ def with_answers(case: Case, found: Divergence | None, *, by_rank: bool = True) 
         return found
     by = decided_by(_answers(case, branch.file, branch.line, branch, by_rank=by_rank))
     known = {(branch.file, branch.line), *((each.file, each.line) for each in (*branch.answers, *by))}
-    left = MOST_TESTS - len(by)
+    left = LISTED - len(by)
     told = {(each.file, each.line) for each in by}
     for other in branch.answers:
         if not other.function and (other.file, other.line) in told:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, state_of
@@ -48,8 +49,6 @@ ENDED_BY_OTHERS = frozenset(
     }
 )
 """Waits that a thread or a child of the rank may have been to end."""
-_MOST_TESTS = 2
-"""Tests of what an exception was raised for; more of them are no reason any more. Chosen by hand."""
 
 
 def ended_helper(case: Case, ranks: tuple[int, ...], *, undecided: bool = False) -> Message:
@@ -165,4 +164,4 @@ def _given(sources: Sources, at: Frame) -> list[Answer]:
             if isinstance(each, ast.Name | ast.Call) or (isinstance(each, ast.Attribute) and each is node.value):
                 found |= dict.fromkeys(set_by(sources, here, each, by_rank=False))
     tests = {test for answer in found for test in answer.tests}
-    return list(found) if 0 < len(tests) <= _MOST_TESTS else []
+    return list(found) if 0 < len(tests) <= NAMED else []

@@ -11,10 +11,10 @@ import ast
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED, TRIED
 from hangdoc.diagnosis.causes.before_the_wait import is_ahead, is_at_the_start
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.causes.handed_on import handed_on_under, is_called_back
-from hangdoc.diagnosis.causes.left_early import MOST_WAYS_OUT
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end, stack_of_child
 from hangdoc.diagnosis.condition.elsewhere.raised import classes_caught, error_of, is_among
@@ -57,10 +57,6 @@ _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
 _ENDLESS = ("while True:", "while 1:")
 """Loops that no test of theirs ends: who is not in one any more has left it by a jump or an exception."""
-_DEEPEST = 2
-"""Functions that call each other, looked into for what they raise; chosen by hand."""
-_MOST_STACKS = 8
-"""Stacks of a rank that are asked; chosen by hand."""
 
 
 def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Message:
@@ -70,7 +66,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     waiting = [*_waiting(case, rank), case.activities[rank].stack]
     if chain is not None:
         waiting = [chain.last.thread.frames] if chain.end is End.OUTSIDE else []
-    stacks = list(dict.fromkeys(waiting))[:_MOST_STACKS]
+    stacks = list(dict.fromkeys(waiting))[:TRIED]
     living = _living(case, rank)
     ran = partial(_has_run, case, rank)
     found = [ending_condition(case.sources, stack, living=living, ran=ran) for stack in stacks]
@@ -78,7 +74,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     if case.activities[rank].kind == ActivityKind.REMOTE_CALL:
         found.append(set_by_hand(case.sources, case.activities[rank].stack))
     if case.activities[rank].reason == WaitReason.QUEUE:  # whoever fills it may wait itself
-        found += [ending_condition(case.sources, each) for each in child_stacks(case, rank)[:_MOST_STACKS]]
+        found += [ending_condition(case.sources, each) for each in child_stacks(case, rank)[:TRIED]]
     asked = case.chains.get(rank)
     if asked is not None and asked.end is End.REQUEST:
         found.append(answer_left_out(case.sources, asked.last.thread.frames, asked=True))
@@ -168,7 +164,7 @@ def ending_condition(
     if raised is not None:
         return [call, "; the exception under ", raised, " leads past it"]
     left = [] if runs else leading_out(sources, places[0])
-    if 0 < len(left) <= MOST_WAYS_OUT:
+    if 0 < len(left) <= NAMED:
         return [call, "; ", Joined(left, " or "), " leads out of the loop around it"]
     started = [] if runs else started_under(sources, places[0], stack)
     if started:
@@ -322,7 +318,7 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
     around = innermost_loop(function, at.line) or function
     before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
     found: set[Condition] = set()
-    for condition in _raises(sources, at.file, around, before, _DEEPEST, {function}):
+    for condition in _raises(sources, at.file, around, before, DEEPEST, {function}):
         found.add(condition)
         if len(found) > 1:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, sums_text
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -10,8 +11,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.message import Does, Message, Ranks, Values, joined, sentence
 
-_MOST_LISTED = 8
-"""Ranks whose sizes are listed; chosen by hand."""
 _FIX = (
     "let every rank take its output split sizes from what the others will send it (exchange the counts by an "
     "all_to_all first), and not from numbers of its own"
@@ -54,4 +53,4 @@ def _why(blame: Blame[UnequalExchange]) -> Message:
     if blame.found.pair is not None or blame.culprits:
         return rule
     sums: Message = "these dumps hold the sum of each rank's sizes, not its splits"
-    return joined(rule, [sums, ": ", values] if len(blame.found.given) <= _MOST_LISTED else sums)
+    return joined(rule, [sums, ": ", values] if len(blame.found.given) <= TRIED else sums)

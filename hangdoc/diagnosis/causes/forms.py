@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.moved import is_moved
@@ -19,15 +20,7 @@ from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.loop_items import items_differ, items_unordered
-from hangdoc.diagnosis.causes.phrases import (
-    MOST_CHOICES,
-    call_at,
-    cited,
-    line_of,
-    place,
-    what_a_library_does,
-    where_they_wait,
-)
+from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place, what_a_library_does, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
@@ -291,7 +284,7 @@ def _otherwise(case: Case, loop: BranchPoint, call: Token, *, surely: bool) -> s
 def _stops(case: Case, loop: BranchPoint) -> list[Condition]:
     """The user's conditions that end a library's loop: `if late():` over `trainer.should_stop = True`."""
     found = stops_of(case.sources, Frame(loop.file, loop.guard.line, loop.function))
-    return [cited(stop.guard, stop.file) for stop in found if stop.guard is not None][:MOST_CHOICES]
+    return [cited(stop.guard, stop.file) for stop in found if stop.guard is not None][:LISTED]
 
 
 def _in_two_arms(case: Case, gap: Gap, point: BranchPoint | None) -> bool:

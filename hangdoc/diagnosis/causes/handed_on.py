@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -22,19 +23,14 @@ from hangdoc.diagnosis.source.syntax import function_name, last_name, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
-_DEEPEST = 3
-"""Functions that hand a callback on to the next one; chosen by hand."""
-_MOST_CONDITIONS = 2
-"""More of them are no reason any more; chosen by hand."""
-
 
 def handed_on_under(sources: Sources, at: Frame) -> list[Condition]:
     """The conditions, and early ways out, before the lines that hand the function around ``at`` on; [] where the
     program calls it by its name, or where there are too many."""
     if not at.function or sources.user_calls(at.function):
         return []
-    found = list(dict.fromkeys(_around(sources, at.function, "", _DEEPEST)))
-    return found if len(found) <= _MOST_CONDITIONS else []
+    found = list(dict.fromkeys(_around(sources, at.function, "", DEEPEST)))
+    return found if len(found) <= NAMED else []
 
 
 def _around(sources: Sources, name: str, within: str, deep: int) -> Iterator[Condition]:

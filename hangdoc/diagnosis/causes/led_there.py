@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
@@ -32,11 +33,6 @@ from hangdoc.diagnosis.source.locks import held, only_way_out, ways_to_let_go
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
 from hangdoc.model.process import Frame
-
-_MOST_FRAMES = 3
-"""Of a stack that waits for a lock: the functions around the call that takes it. Chosen by hand."""
-_MOST_CONDITIONS = 2
-"""Conditions that a sentence names; chosen by hand."""
 
 
 def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
@@ -131,7 +127,7 @@ def _waits_inside(case: Case, found: WaitCycle) -> Message:
                 cited(each, frame.file) for each in around if frame is not stack[depth] or each.line > since.line
             ]
         if inside:
-            return ["with the lock taken, it comes to that call under ", Joined(inside[-_MOST_CONDITIONS:], " and ")]
+            return ["with the lock taken, it comes to that call under ", Joined(inside[-NAMED:], " and ")]
     return ""
 
 
@@ -141,7 +137,7 @@ def _let_go(case: Case, found: WaitCycle) -> Message:
     Example: `self.lock.acquire() ⏎ if len(rows) > 64: ⏎ pool.submit(self.write_and_release, rows) ⏎ else: ⏎
     self.write_and_release(rows)` → the `if`.
     """
-    frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:_MOST_FRAMES]
+    frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:DEEPEST]
     for frame in frames:
         ways = ways_to_let_go(frame, case.sources)
         if ways is not None:

@@ -12,6 +12,3 @@ Example: rank 3 waits for its prefetching thread in close(), of
 """
 
 from __future__ import annotations
-
-MOST_WAYS_OUT = 2
-"""Of a loop; more of them are no reason any more. Chosen by hand."""

@@ -10,9 +10,10 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, LeftBehind, bare, left_behind
+from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
@@ -25,9 +26,6 @@ from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
 
 DOUBT = "that the ranks diverged at this condition is only known by what it left behind"
-_DEEPEST = 2
-"""Functions that the condition asks, and those that these name; names that it tests, and those of what sets these.
-Chosen by hand."""
 
 
 def with_traces(
@@ -66,7 +64,7 @@ def with_traces(
         left = linked or [*leaving, *ran] or traces
     else:
         left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
-    if not 0 < len(left) <= MOST:
+    if not 0 < len(left) <= NAMED:
         return found, "", ""
     if branch is None:
         first, *more = left
@@ -106,7 +104,7 @@ def left_alone(case: Case, rank: int) -> list[LeftBehind]:
     sides = (rank,), tuple(sorted(case.seen - {rank}))
     left = [each for each in left_behind(case, sides) if each.side == 0] if sides[1] else []
     left = [each for each in left if each.jumps] or left
-    return left if len(left) <= MOST else []
+    return left if len(left) <= NAMED else []
 
 
 def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
@@ -128,7 +126,7 @@ def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awai
     left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
     left = [each for each in left if each.side == 0]
     left = [each for each in left if not _is_where_they_wait(case, ranks, each)] or left
-    return Joined([told(each, sides) for each in left]) if 0 < len(left) <= MOST else ""
+    return Joined([told(each, sides) for each in left]) if 0 < len(left) <= NAMED else ""
 
 
 def _is_where_they_wait(case: Case, ranks: tuple[int, ...], left: LeftBehind) -> bool:
@@ -199,7 +197,7 @@ def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[s
         tests = [part for n in walk(here) if getattr(n, "lineno", 0) == line for part in _tests(n)]
         own = {word for test in tests for word in _names(test)}
         read: list[ast.AST] = list(tests)
-        for _ in range(_DEEPEST):
+        for _ in range(DEEPEST):
             plain = {n.id for part in read for n in walk(part) if isinstance(n, ast.Name)}
             read = [value for name in plain for value in set_to(here, name).values() if value is not None]
             own = own.union(*map(_names, read))
@@ -210,7 +208,7 @@ def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[s
 def _with_asked(sources: Sources, words: set[str]) -> set[str]:
     """The names, and those in the functions that they ask."""
     found = set(words)
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         asked = [node for name in found for _, node in sources.user_functions(name)]
         found |= {word for node in asked for word in _names(node)}
     return found

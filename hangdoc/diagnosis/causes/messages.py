@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
@@ -242,13 +243,11 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
     parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
     for given in (parted, way_to_message(case, peer)):
         each = still_possible(case, given, peer) or given
-        if 0 < len(each) <= _MOST_CONDITIONS:
+        if 0 < len(each) <= NAMED:
             return each
     return []
 
 
-_MOST_CONDITIONS = 2
-"""That may have led a rank past its message; more of them say nothing. Chosen by hand."""
 _AT_REST = frozenset(
     {
         ActivityKind.EXITED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import combinations
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -13,9 +14,6 @@ from hangdoc.diagnosis.explanation import AllArrived, Blame, CutOff, HeldUpUnsee
 from hangdoc.diagnosis.state.cuts import Cuts
 from hangdoc.model.message import Message, sentence
 from hangdoc.model.wording import name_all
-
-_MOST_PAIRS = 4
-"""Pairs that a sentence names; chosen by hand."""
 
 
 @cause("HD601", explains=(AllArrived, HeldUpUnseen, CutOff), order=300)
@@ -83,8 +81,8 @@ def _reached_by_third(cut: Cuts, one: str, other: str) -> list[str]:
 
 
 def _listed(pairs: Sequence[str]) -> str:
-    more = f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
-    return ", ".join(pairs[:_MOST_PAIRS]) + more
+    more = f" and {len(pairs) - LISTED} more pairs" if len(pairs) > LISTED else ""
+    return ", ".join(pairs[:LISTED]) + more
 
 
 def _saw_sockets(case: Case) -> bool:

@@ -18,9 +18,6 @@ from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import single_spaced
 
-MOST_CHOICES = 3
-"""Conditions of one kind that a sentence names; chosen by hand."""
-
 
 def place(frame: Frame | None) -> Place | str:
     """'train.py:61 train()'; '' where no frame is known."""

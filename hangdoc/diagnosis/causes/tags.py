@@ -7,6 +7,7 @@ data with tag 200, and rank 2 waits for the header with tag 100, which rank 1 se
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
@@ -21,9 +22,6 @@ from hangdoc.diagnosis.frames.stacks import same_line
 from hangdoc.diagnosis.messages.faults import TagMismatch
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Joined, Message, Ranks, conditions_in, joined, sentence
-
-_MOST_SETTINGS = 2
-"""Reasons for a tag that are told; chosen by hand."""
 
 
 @cause("HD202", explains=TagMismatch, order=240)
@@ -104,7 +102,7 @@ def _computed(case: Case, found: TagMismatch, partner: Matching | None) -> list[
     lines = {found.sender: found.frame, found.receiver: awaits}
     ranks = [found.strayed] if found.strayed is not None else list(lines)
     answers = [each for rank in ranks for each in tag_set_by(case.sources, lines[rank])]
-    told = list(dict.fromkeys(answers))[:_MOST_SETTINGS]
+    told = list(dict.fromkeys(answers))[:NAMED]
     if not told and partner is not None:
         receiver = case.activities[found.receiver]
         late = found.strayed == found.receiver

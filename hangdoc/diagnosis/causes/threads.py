@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.missing_request import MissingRequest, NoFurtherRequest
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.deciding import passed_on_its_way, what_decided
 from hangdoc.diagnosis.causes.finding import Finding
@@ -22,9 +23,6 @@ from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.awaits import awaits_in_loops
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 
-_MOST_DROPPED = 2
-"""Conditions by which an iterator leaves items out; chosen by hand."""
-
 
 @cause("HD102", "HD505", explains=MissingRequest, order=86)
 def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
@@ -34,7 +32,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     culprits, waiting = blame.culprits, found.waiting
     first = case.activities[waiting[0]]
     loop = found.branch_point if found.branch_point is not None and found.branch_point.uneven else None
-    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None else []
+    dropped = items_left_out(case.sources, loop)[:NAMED] if loop is not None else []
     further = found.chain.asked if found.chain is not None else ()
     needed = f"{further[0]}()" if further else "it"
     held: Message = ", which no thread runs any more: it answers after a further call; "
@@ -45,11 +43,11 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
     decided = what_decided(case, blame)
     lines = awaits_in_loops(case.sources, first.where) if first.where is not None and not decided else []
-    ways = list(dict.fromkeys(each for line in lines for each in leading_out(case.sources, line)))[:_MOST_DROPPED]
+    ways = list(dict.fromkeys(each for line in lines for each in leading_out(case.sources, line)))[:NAMED]
     if not (decided or lines or dropped):
         # No branch between the two stacks: what the waiting ranks passed on their way, the culprits took otherwise.
         decided = passed_on_its_way(case, replace(blame, culprits=waiting))
-        skips = list(dict.fromkeys(ways_past(case, waiting[0], culprits[0])))[:_MOST_DROPPED] if not decided else []
+        skips = list(dict.fromkeys(ways_past(case, waiting[0], culprits[0])))[:NAMED] if not decided else []
         decided = [Joined(skips, " or "), " may have kept ", Ranks(culprits), " from a call"] if skips else decided
     where: Message = (
         ["one of its rounds may have skipped the call, at ", cited(skipped.guard, skipped.file)]
@@ -101,7 +99,7 @@ def nothing_more_to_take(case: Case, blame: Blame[NoFurtherRequest]) -> Finding:
     first = case.activities[found.waiting[0]]
     loops = [each for at in found.places for each in conditions_of_call(case.sources, at, (), ("loop",))[-1:]]
     under = [each for at in found.left_out for each in conditions_of_call(case.sources, at, ())[-1:]]
-    loops, under = list(dict.fromkeys(loops))[-_MOST_DROPPED:], list(dict.fromkeys(under))[-_MOST_DROPPED:]
+    loops, under = list(dict.fromkeys(loops))[-NAMED:], list(dict.fromkeys(under))[-NAMED:]
     return Finding(
         "HD102" if loops else "HD505",
         sentence(

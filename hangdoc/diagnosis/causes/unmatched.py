@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.phrases import place
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -24,9 +25,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, holds, innermost
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition, Joined, Message, Values
 from hangdoc.model.process import Frame
-
-_MOST = 2
-"""Conditions that are named; chosen by hand: a longer list helps nobody."""
 
 
 def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list[Message]:
@@ -54,7 +52,7 @@ def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Cond
     conditions = still_possible(case, conditions, rank) or conditions
     first = alone_under(case, conditions, rank)
     kept = [*first, *(each for each in conditions if each not in first)]
-    return kept[: max(_MOST, len(first))] if first else kept
+    return kept[: max(NAMED, len(first))] if first else kept
 
 
 def still_possible(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:

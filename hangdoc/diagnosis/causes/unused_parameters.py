@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import MOST_CHOICES, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -36,7 +37,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
         return None
     within = _is_within_a_backward(case, blame, gap)
-    choices = conditions_in_forward(case.sources)[:MOST_CHOICES]
+    choices = conditions_in_forward(case.sources)[:LISTED]
     seen = _seen_apart(case, blame, gap, choices)
     # A condition that keeps the rank from the line explains a backward that is missing as a whole.
     kept = blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)

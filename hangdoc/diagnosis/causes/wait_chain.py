@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user
@@ -56,10 +57,6 @@ _FORKED = "which no thread of it holds: it was probably forked while another thr
 _FORKED_WITHOUT = (
     "for threads that it does not have: it was forked after its parent had started them (OpenMP's, for example)"
 )
-_MOST_STEPS = 6
-"""Processes of a chain, each the child of the one before: shells and wrappers included. Chosen by hand."""
-_MOST_THREADS = 3
-"""Threads, or holders of file locks, that a report names; chosen by hand."""
 _FOLLOWED = frozenset(
     {
         ActivityKind.WAITING_FOR_CHILD,
@@ -125,7 +122,7 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
     snapshot = case.ranks[rank]
     process, activity = snapshot.process, case.activities[rank]
     kind = activity.kind
-    for _ in range(_MOST_STEPS):
+    for _ in range(DEEPEST):
         if process is None or kind not in _FOLLOWED:
             return
         following = dead_child(process) or _next(process, kind)
@@ -286,7 +283,7 @@ def _lock_owners(case: Case, process: Process) -> Sequence[Message]:
     owners = [(r, s.process) for r, s in case.ranks.items() if s.process is not None and s.process is not process]
     return [
         f"rank {rank} holds a lock on {', '.join(owner.locked_files)}" for rank, owner in owners if owner.locked_files
-    ][:_MOST_THREADS]
+    ][:LISTED]
 
 
 def _threads(process: Process) -> list[Message]:
@@ -308,4 +305,4 @@ def threads_of(process: Process) -> list[Thread]:
     """Some of the threads beside the main thread that run code of the user's."""
     main = process.last.main if process.last else None
     threads = process.last.threads if process.last else ()
-    return [thread for thread in threads if thread is not main and user_stack(thread.frames)][:_MOST_THREADS]
+    return [thread for thread in threads if thread is not main and user_stack(thread.frames)][:LISTED]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import LISTED, TRIED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -54,10 +55,6 @@ from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.model.process import Stack
 
-_MOST_CONDITIONS = 3
-"""In one report, the first included; chosen by hand: a longer list helps nobody."""
-_MOST_PARTS = 8
-"""Conditions that are asked whether they choose a rank's part; chosen by hand."""
 _DECIDE = (*CONDITIONS, "match")
 """Kinds of guards of which one alone, or any of several, may have decided."""
 
@@ -202,7 +199,7 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     for other in more:
         if other.guarded == first.guarded and other.guard.kind in _DECIDE:
             shown.setdefault((other.file, other.guard.place), other)
-    return list(shown.values())[1:_MOST_CONDITIONS]
+    return list(shown.values())[1:LISTED]
 
 
 def _awaited(gap: Gap) -> bool:
@@ -344,12 +341,12 @@ def _in_own_part(case: Case, possible: list[BranchPoint], theirs: Stack) -> list
     and its `else` to another one in `while not self.solved():` → that loop.
     """
     parts = [p for p in possible if p.guarded == 1 and p.guard.kind in CONDITIONS and not p.of_library]
-    for point in parts[:_MOST_PARTS]:
+    for point in parts[:TRIED]:
         if not point.rank_like and goes_by_rank(case.sources, point):
             found = in_other_arm(case.sources, point, theirs, of_group=True)
             if found:
                 return sorted(found, key=lambda p: not p.uneven)
-    loops = [p for p in possible if p.guarded == 1 and p.uneven and not p.of_library][:_MOST_PARTS]
+    loops = [p for p in possible if p.guarded == 1 and p.uneven and not p.of_library][:TRIED]
     beside = (in_chosen_beside(case.sources, point, theirs, of_group=True) for point in loops)
     return sorted(next((found for found in beside if found), []), key=lambda p: not p.uneven)
 

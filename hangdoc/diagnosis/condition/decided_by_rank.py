@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
 from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
-
-_MOST = 8
-"""Conditions that are looked into; chosen by hand."""
 
 
 def rank_decided_first(
@@ -32,7 +30,7 @@ def rank_decided_first(
     first = possible[0] if possible else None
     if first is None or not _is_plain(first) or first.rank_like or first.differs:
         return possible
-    alike = [p for p in possible if _is_plain(p) and p.guarded == first.guarded][:_MOST]
+    alike = [p for p in possible if _is_plain(p) and p.guarded == first.guarded][:TRIED]
     if len(alike) > 1:
         chosen = next((p for p in alike if goes_by_rank(sources, p) and not passed_by_both(p)), first)
         return [chosen, *(p for p in possible if p is not chosen)]

@@ -16,13 +16,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, crossed_before
 from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import Site, fork
-
-_MOST_LIKE = 16
-"""Other programs that are compared, the first ones seen; chosen by hand, as each is read for every candidate."""
 
 
 def settle(case: Case, alignment: Alignment) -> Alignment:
@@ -38,9 +36,7 @@ def settle(case: Case, alignment: Alignment) -> Alignment:
     if gap is None or pair is None:
         return alignment
     run = _run(history, gap, *pair)
-    like = [
-        [t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:_MOST_LIKE] if pair[0] not in ranks
-    ]
+    like = [[t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:TRIED] if pair[0] not in ranks]
     find = _skipped if gap.kind == "insert" else _added
     found = find(case.programs[pair[0]], run, gap.token.site, like)
     if found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.context import Case
@@ -12,11 +13,6 @@ from hangdoc.diagnosis.frames.names import is_rank_name, names
 from hangdoc.diagnosis.source.settings import Place, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
-
-_MOST = 2
-"""Reasons for the number that are told; chosen by hand."""
-_STEPS = 2
-"""Functions that hand the number on; chosen by hand."""
 
 
 def given(sources: Sources) -> tuple[Place, ast.expr] | None:
@@ -40,7 +36,7 @@ def number_set_by(sources: Sources) -> list[Answer]:
     """
     number = given(sources)
     found = set_by(sources, *number, by_rank=False) if number is not None else []
-    return list(dict.fromkeys(answer for answer in found if answer.tests))[:_MOST]
+    return list(dict.fromkeys(answer for answer in found if answer.tests))[:NAMED]
 
 
 def computed_from(case: Case, ranks: set[int]) -> tuple[str, dict[int, int]] | None:
@@ -50,7 +46,7 @@ def computed_from(case: Case, ranks: set[int]) -> tuple[str, dict[int, int]] | N
     0 and 3, and 32 on ranks 1 and 2 → ('rows', {0: 24, …}).
     """
     number = given(case.sources)
-    for place, name in _inputs(case.sources, *number, _STEPS) if number is not None else ():
+    for place, name in _inputs(case.sources, *number, DEEPEST) if number is not None else ():
         if is_rank_name(name):
             continue  # it differs on ranks that agree as well
         function = getattr(place.function, "name", "<module>")

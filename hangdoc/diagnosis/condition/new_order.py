@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import FEWEST
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import fork, site_of, user_stack
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
-
-_FEWEST = 2
-"""Times that a rank has come to the line before, from which on another way to it is odd; chosen by hand."""
 
 
 def goes_another_way(case: Case, rank: int) -> bool | None:
@@ -33,7 +31,7 @@ def goes_another_way(case: Case, rank: int) -> bool | None:
     """
     stacks = _issued(case, rank)
     sites = [site_of(stack) for stack in stacks]
-    if len(sites) <= _FEWEST or sites[:-1].count(sites[-1]) < _FEWEST:
+    if len(sites) <= FEWEST or sites[:-1].count(sites[-1]) < FEWEST:
         return None
     return (sites[-2], sites[-1]) not in set(pairwise(sites[:-1]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.context import Case
@@ -18,9 +19,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in,
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-_MOST = 2
-"""Conditions that are named; chosen by hand: a longer list helps nobody."""
 
 
 def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]:
@@ -40,7 +38,7 @@ def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]
     }
     if not there or waiter.rank in there:
         return []
-    return list(dict.fromkeys(decided_at(case, frame)))[:_MOST]
+    return list(dict.fromkeys(decided_at(case, frame)))[:NAMED]
 
 
 def decided_at(case: Case, frame: Frame) -> list[Condition]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from hangdoc.diagnosis.bounds import FEWEST
 from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
@@ -31,14 +32,11 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
-_FEWEST_OTHERS = 2
-"""Ranks that went the other way; chosen by hand."""
-
 
 def parted_alone(case: Case, rank: int, about: Iterable[Condition]) -> list[Condition]:
     """Those of the conditions, each once."""
     others = tuple(sorted(case.seen - {rank}))
-    if not case.table or len(case.table.known(others)) < max(_FEWEST_OTHERS, len(others)):
+    if not case.table or len(case.table.known(others)) < max(FEWEST, len(others)):
         return []
     sides: SideRanks = ((rank,), others)
     went = {(each.file, each.guard.line) for each in ran_alone(case, sides)}

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED, OFTEN
 from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
 from hangdoc.diagnosis.condition.ways_past import is_settled, ways_past
 from hangdoc.diagnosis.context import Case
@@ -41,13 +42,6 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
-
-_MOST = 2
-"""Conditions that are named; chosen by hand: a longer list helps nobody."""
-_FEWEST = 3
-"""Rounds before the last one, by which its number of messages is odd; chosen by hand."""
-_DEEPEST = 3
-"""Calls between a line of the loop and the message, followed this far; chosen by hand."""
 
 _Site = tuple[tuple[str, int | None], ...]
 
@@ -109,7 +103,7 @@ def round_left_out(case: Case, waiter: Activity, peer: int) -> RoundLeftOut | No
 def fewer_than_ever(counts: list[int]) -> bool:
     """True if the last round had some, and fewer than all others, which had equally many. Example: 4, 4, 4, 2."""
     *before, last = counts or [0]
-    return len(before) >= _FEWEST and len(set(before)) == 1 and 0 < last < before[0]
+    return len(before) >= OFTEN and len(set(before)) == 1 and 0 < last < before[0]
 
 
 def longer_than_ever(counts: list[int]) -> int:
@@ -120,7 +114,7 @@ def longer_than_ever(counts: list[int]) -> int:
     with_some = [at for at, count in enumerate(counts) if count]
     apart = [later - earlier for earlier, later in pairwise([-1, *with_some])]
     since = len(counts) - 1 - with_some[-1] if with_some else 0
-    return since if len(apart) >= _FEWEST and since >= max(apart) else 0
+    return since if len(apart) >= OFTEN and since >= max(apart) else 0
 
 
 def _with_fewer(case: Case, waiter: Activity, peer: int, before: list[Stack], now: list[Stack]) -> RoundLeftOut | None:
@@ -155,7 +149,7 @@ def _never_issued(case: Case, waiter: Activity, peer: int, frame: Frame, loop: G
 
 
 def _told(waiter: Activity, peer: int, line: Frame, found: list[Condition], *, never: bool) -> RoundLeftOut | None:
-    conditions = tuple(dict.fromkeys(found))[-_MOST:]
+    conditions = tuple(dict.fromkeys(found))[-NAMED:]
     return RoundLeftOut(peer, waiter.rank, line, conditions, never) if conditions else None
 
 
@@ -197,7 +191,7 @@ def _issuing(sources: Sources, frame: Frame, loop: Guard, wanted: set[str]) -> I
     tree = sources.function(frame.file, frame.line)
     calls = [n for n in walk(tree) if isinstance(n, ast.Call) and loop.holds(n.lineno)] if tree is not None else []
     for call in sorted(calls, key=lambda each: each.lineno):
-        if call.lineno != frame.line and _issues(sources, last_name(call.func), wanted, _DEEPEST):
+        if call.lineno != frame.line and _issues(sources, last_name(call.func), wanted, DEEPEST):
             yield call.lineno
 
 

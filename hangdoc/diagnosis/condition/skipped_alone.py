@@ -19,7 +19,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from hangdoc.diagnosis.condition.elsewhere.left_behind import MOST, left_behind
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
+from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.ways_past import is_settled
@@ -30,9 +31,6 @@ from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def skipped_alone(case: Case, rank: int) -> list[Condition]:
@@ -57,7 +55,7 @@ def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]
             at = told.condition
             if rank in told.ranks and decides(case, at.file, at.line, told.taken):
                 found[at] = None
-    return list(found) if len(found) <= MOST else []
+    return list(found) if len(found) <= NAMED else []
 
 
 def _skips_a_message(case: Case, file: str, line: int, way: int) -> bool:
@@ -104,7 +102,7 @@ def _jumps_over(function: ast.AST, line: int, calls: list[ast.Call]) -> bool:
     return False
 
 
-def _passes(sources: Sources, call: ast.Call, deepest: int = _DEEPEST) -> bool:
+def _passes(sources: Sources, call: ast.Call, deepest: int = DEEPEST) -> bool:
     """True if the call passes, or prepares, a message, or is of the user's only function of that name, which does."""
     name = last_name(call.func)
     if name in _MESSAGES:

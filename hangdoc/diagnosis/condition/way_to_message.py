@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_of_rank_alone
 from hangdoc.diagnosis.condition.candidates import diverging_guards
@@ -25,9 +26,6 @@ from hangdoc.model.message import Condition
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 
-_MOST = 2
-"""Conditions that are named; chosen by hand: a longer list helps nobody."""
-
 
 def way_to_message(case: Case, peer: int) -> list[Condition]:
     """The conditions of the user's on the way to the message that several ranks exchange with ``peer``, by which the
@@ -44,7 +42,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
     mine = [p for p in mine if not ran_to_its_end(case, p, ((peer,), waiting))]
     mine = [(way_out_of(case, p) if p.uneven else None) or p for p in mine if not is_settled(case, p.guard, p.file)]
-    return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
+    return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:NAMED]
 
 
 def jumps_past(case: Case, waiter: int, peer: int) -> list[Condition]:
@@ -62,7 +60,7 @@ def jumps_past(case: Case, waiter: int, peer: int) -> list[Condition]:
         for guard in jumps_further_in(tree, end, None) if tree is not None and end else ():
             if guard.names and not is_of_rank_alone(guard):
                 found[Condition(guard.condition, frame.file, guard.line)] = None
-    return list(found)[:_MOST]
+    return list(found)[:NAMED]
 
 
 def issued_to_others(case: Case, waiter: Activity, peer: int) -> Stack:
@@ -167,7 +165,7 @@ def between(case: Case, stack: Stack, peer: int) -> list[Condition]:
         for guard in reversed(guards(tree, frame.line)):
             if guard.kind in CONDITIONS and not is_of_rank_alone(guard):
                 found[Condition(guard.condition, frame.file, guard.line)] = None
-    return list(found)[:_MOST]
+    return list(found)[:NAMED]
 
 
 def chosen_there(case: Case, stack: Stack) -> Condition | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.execution.alignment import Column, align
 from hangdoc.diagnosis.execution.decisions import Key, condition_key
 from hangdoc.diagnosis.execution.tested import ENDED, FALSE, ROUND
@@ -32,8 +33,6 @@ from hangdoc.model.marks import shown
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
-_MOST_TRIED = 8
-"""Ranks of a side that are looked at; chosen by hand."""
 _WITHIN_A_STATEMENT = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
@@ -276,14 +275,14 @@ class Executions:
         places = {each: {act.step.place for act in found.acts} for each, found in traces.items()}
         mine = places.pop(rank, set())
         apart = {each: len(mine ^ theirs) for each, theirs in places.items()}
-        return sorted(apart, key=lambda each: apart[each])[:_MOST_TRIED]
+        return sorted(apart, key=lambda each: apart[each])[:TRIED]
 
     def _agree(self, pair: Pair, found: Parting, first: int, culprits: Sequence[int], others: Sequence[int]) -> bool:
         """True if no other culprit decided there as the others did, and none of the others as the first culprit."""
         own = pair.columns[found.column][0]
         values = [pair.value(side, found.column) for side in (0, 1)]
         for side, ranks in enumerate((sorted(set(culprits) - {first}), sorted(others))):
-            for rank in ranks[:_MOST_TRIED]:
+            for rank in ranks[:TRIED]:
                 beside = self.pair(first, rank)
                 if beside is None or own is None or pair.start != beside.start:
                     continue

@@ -6,15 +6,13 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
 from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
-
-_MOST_ALTERNATIVES = 2
-"""Beside the likeliest: the first three have the culprits in 97 % of the saved cases."""
 
 _NEEDED = {Confidence.LIKELY: 0.9, Confidence.POSSIBLE: LIKELY}
 """The share from which on other ranks are blamed than those of a story. Judgement: of the saved cases 14 more are right
@@ -68,7 +66,7 @@ def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
     sure = _points_to(first)
     if first.share >= LIKELY:
         return Blame(found, first.culprits, confidence=Confidence.LIKELY, sure=sure)
-    also = tuple(each.culprits for each in others[:_MOST_ALTERNATIVES])
+    also = tuple(each.culprits for each in others[:NAMED])
     return Blame(found, first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)
 
 

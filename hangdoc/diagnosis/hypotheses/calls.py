@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.blame.arguments import disagreement
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.own_order import NEWEST, Order, left_together, own_breaks, own_orders
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 
 _RUNS = (1, 3)
 """Calls of a run: Forrest et al. find six enough for a process of the kernel's 60 calls; a step has some twenty."""
-_MOST_RANKS = 64
-"""Of which each is compared with all others."""
 
 
 def by_calls(suspects: Suspects) -> None:
@@ -31,7 +30,7 @@ def by_calls(suspects: Suspects) -> None:
     orders = own_orders(suspects.case.programs, first=sorted({rank for each in repairs_of_all for rank in each}))
     _own_order(suspects, orders)
     _repairs_of_all(suspects, repairs_of_all, orders)
-    if 1 < len(suspects.case.programs) <= _MOST_RANKS:
+    if 1 < len(suspects.case.programs) <= COMPARED:
         _runs(suspects)
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 from hangdoc.diagnosis.source.values import is_hidden
 from hangdoc.model.process import Stack
-
-_MOST_RANKS = 64
-"""Of which each is compared with all others."""
 
 
 def by_unlikeness(suspects: Suspects) -> None:
@@ -29,7 +27,7 @@ def by_unlikeness(suspects: Suspects) -> None:
     _values(suspects)
     _groups(suspects)
     _output(suspects)
-    if len(suspects.ranks) <= _MOST_RANKS:
+    if len(suspects.ranks) <= COMPARED:
         _lines(suspects)
 
 

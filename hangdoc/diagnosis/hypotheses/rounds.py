@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Suspects, classes
@@ -16,8 +17,6 @@ from hangdoc.diagnosis.program.program import Program
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Frame
 
-_MOST_RANKS = 64
-"""Of which each is looked at."""
 _NAME = re.compile(r"\w+")
 _Round = tuple[tuple[str, str, str], int]
 """(file, function, target of a loop) and its value."""
@@ -25,7 +24,7 @@ _Round = tuple[tuple[str, str, str], int]
 
 def by_rounds(suspects: Suspects) -> None:
     """The rounds of ranks that wait for one other, and the distances of peers."""
-    if len(suspects.ranks) > _MOST_RANKS:
+    if len(suspects.ranks) > COMPARED:
         return
     activities, graph = suspects.case.activities, suspects.case.graph
     targets: dict[tuple[str, int], list[str]] = {}

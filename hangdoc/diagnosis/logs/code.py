@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.logs.known import Known
 from hangdoc.diagnosis.logs.reading import Reading, user_frame
 from hangdoc.model.diagnosis import CodeExcerpt, CodeLine, Diagnosis
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot, SourceText
 from hangdoc.model.wording import name_ranks
-
-_MOST = 3
 
 
 def excerpts(known: Known, reading: Reading) -> tuple[CodeExcerpt, ...]:
@@ -35,7 +34,7 @@ def excerpts(known: Known, reading: Reading) -> tuple[CodeExcerpt, ...]:
         if text is not None:
             note = (f"{name_ranks(sorted(there))}: {op}", set(there) <= set(reading.culprits))
             notes.setdefault(text, {})[frame.line] = note
-    return tuple(_excerpt(text, lines) for text, lines in list(notes.items())[:_MOST])
+    return tuple(_excerpt(text, lines) for text, lines in list(notes.items())[:LISTED])
 
 
 def _text(job: JobSnapshot, frame: Frame) -> SourceText | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from hangdoc.diagnosis.bounds import OFTEN, TRIED
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone, paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -19,11 +20,6 @@ from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
-
-_OFTEN = 3
-"""Messages that a line passes to one peer before another one that was taken is odd; chosen by hand."""
-_LATEST = 8
-"""Messages of a line, the newest, among which the odd one is: a device's CPU is no farther ahead; chosen by hand."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 
@@ -130,7 +126,7 @@ def _odd_at_line(journal: Journal, way: str, waiter: Alone) -> PointToPoint | No
     for messages in by_line.values():
         odd = [message for message in messages if message.peer != waiter.rank]
         usual = len(messages) - len(odd)
-        if len(odd) == 1 and usual >= (_OFTEN if odd[0].completed else 1) and odd[0] in messages[-_LATEST:]:
+        if len(odd) == 1 and usual >= (OFTEN if odd[0].completed else 1) and odd[0] in messages[-TRIED:]:
             return odd[0]
     return None
 

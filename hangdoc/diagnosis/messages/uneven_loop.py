@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import COMPARED, DEEPEST
 from hangdoc.diagnosis.condition.elsewhere.as_called import given_by_caller
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
@@ -15,11 +16,6 @@ from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.values import equals_rank
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.process import Frame, Stack
-
-_RECENT = 64
-"""Messages of each rank that are looked at, the latest; chosen by hand."""
-_MOST_LEVELS = 4
-"""Callers that a bound is followed through, with the loop's function; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ def _stacks_of_messages(case: Case, rank: int) -> Iterator[Stack]:
     if journal is None or not (journal.calls or journal.point_to_points):
         yield from [now.stack] if now.kind in MESSAGES else []
         return
-    for message in reversed(journal.point_to_points[-_RECENT:]):
+    for message in reversed(journal.point_to_points[-COMPARED:]):
         yield journal.stack(message.stack)
 
 
@@ -91,7 +87,7 @@ def _given_unevenly(case: Case, way: Stack, loops: list[Guard], ranks: tuple[int
     for guard in loops:
         for name in guard.names:
             bound = name
-            for frame, caller in pairwise(way[:_MOST_LEVELS]):
+            for frame, caller in pairwise(way[:DEEPEST]):
                 bound = given_by_caller(case.sources, frame, caller, bound)
                 values = _numbers(case, caller, bound, ranks) if bound else None
                 if not bound or (values is not None and not _odd_one(values)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.causes.phrases import at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import same_line
@@ -22,9 +23,6 @@ from hangdoc.diagnosis.program.places import Place as Site
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.model.message import Joined, Message, Place, Ranks, Verb
 from hangdoc.model.process import Frame
-
-_MOST_SITES = 3
-"""Lines that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ def provided_at(owed: Owed) -> Message:
 
 def names_lines(owed: Owed) -> bool:
     """True if few lines are known to give it, or such things."""
-    return 0 < len(owed.sites) <= _MOST_SITES
+    return 0 < len(owed.sites) <= LISTED
 
 
 def is_sure(owed: Owed) -> bool:

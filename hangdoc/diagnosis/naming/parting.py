@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import every_frame, fork
@@ -31,8 +32,6 @@ LOOPS = ("for", "while")
 _CAUGHT = ("except", "with")
 _ENDS_OF_ITEMS = ("StopIteration", "StopAsyncIteration")
 _IN_ROUND = ("round", "True")
-_FIRST_REASONS = 3
-"""Of which one decides: the right one is among them in three of four reviewed cases."""
 
 
 class Parting(Enum):
@@ -176,7 +175,7 @@ def skips_theirs(facts: Facts) -> bool:
 def deciding(reasons: Sequence[Reason], ways: Ways) -> Predicate | None:
     """The first of the likeliest reasons that lies on the way of one side, and asks for more than the rank."""
     on_the_way = {**ways.own.every, **ways.other.every}
-    for reason in reasons[:_FIRST_REASONS]:
+    for reason in reasons[:LISTED]:
         item = reason.item
         if not isinstance(item, Predicate) or item not in on_the_way or not reason.direct:
             continue
@@ -291,7 +290,7 @@ def _by_exception(facts: Facts, own: Way, other: Way) -> bool:
 
 def caught(reasons: Sequence[Reason]) -> list[Predicate]:
     """What may have caught something on one side alone, of the likeliest reasons."""
-    found = (each.item for each in reasons[:_FIRST_REASONS] if each.strength > Strength.UNKNOWN)
+    found = (each.item for each in reasons[:LISTED] if each.strength > Strength.UNKNOWN)
     return [item for item in found if isinstance(item, Predicate) and item.kind in _CAUGHT]
 
 

@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.program.accesses import Write
 from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.outline import Outline
-
-_MOST_PLACES = 400
-"""Places of one word that are looked at: `data` or `x` stands everywhere, and says nothing."""
 
 
 class Index:
@@ -56,7 +54,7 @@ class Index:
         """(function, node) of each statement, or part of one, whose lines hold the identifier."""
         known = self._places.get(word)
         if known is None:
-            known = self._places[word] = list(dict.fromkeys(itertools.islice(self._find(word), _MOST_PLACES)))
+            known = self._places[word] = list(dict.fromkeys(itertools.islice(self._find(word), SCANNED)))
         return known
 
     def _find(self, word: str) -> Iterator[tuple[Body, int]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.evaluate import is_expression, names_in
@@ -29,8 +30,6 @@ _SETTINGS = frozenset(("args", "cfg", "config", "conf", "opts", "options", "sett
 _MAKERS = frozenset(("__init__", "__post_init__", "__new__", "<module>"))
 _NO_VALUE = frozenset(("except", "with", "match"))
 """Kinds of predicates that ask for no value of an expression."""
-_DEEPEST = 5
-"""Definitions behind each other; then it is not known to be even."""
 _MOST = 24
 """Items of a slice that are looked at for the definitions of one expression."""
 
@@ -53,7 +52,7 @@ class Even:
         if item in self._known:
             return self._known[item]
         self._open.add(item)
-        found = depth < _DEEPEST and self._is_even(item, depth)
+        found = depth < DEEPEST and self._is_even(item, depth)
         self._open.discard(item)
         if not (found and self._open):  # else it holds only if what is open does
             self._known[item] = found

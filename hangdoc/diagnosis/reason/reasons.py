@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.program.items import Reached
 from hangdoc.diagnosis.program.program import Program
@@ -26,8 +27,6 @@ from hangdoc.diagnosis.reason.ranking import ranked
 from hangdoc.diagnosis.reason.relays import sources_of
 from hangdoc.diagnosis.reason.starts import GUESSED, Kind, Parted, Sides, Start, starts_of
 
-MOST_ITEMS = 400
-"""Items of one slice that are looked at: the nearest."""
 MOST_OF_PLACE = 40
 """The same of a place that may be one of many."""
 
@@ -84,7 +83,7 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
     for start in starts:
         file, line = start.lines[0]
         stack = start.lines if start.kind not in GUESSED else ()
-        most = MOST_ITEMS if start.kind not in GUESSED else MOST_OF_PLACE
+        most = SCANNED if start.kind not in GUESSED else MOST_OF_PLACE
         function = program.function(file, line)
         if function is not None and function.end_line - function.line > MOST_LINES:
             continue

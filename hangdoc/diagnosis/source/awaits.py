@@ -6,13 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, holds, last_name, walk
 from hangdoc.model.process import Frame
 
-_MOST = 64
-"""Coroutines that await each other; chosen by hand."""
 _RUNNERS = ("asyncio.run",)
 _OPAQUE = (ast.AsyncFor, ast.AsyncWith)
 
@@ -85,7 +84,7 @@ _Coroutines = dict[str, dict[tuple[str, int], ast.AsyncFunctionDef]]
 def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tuple[Frame, str] | None]:
     """The awaits of the coroutine of that name and of those that it awaits; None for one that is not known."""
     functions = coroutines.get(name, {})
-    if len(functions) != 1 or len(seen) > _MOST:
+    if len(functions) != 1 or len(seen) > COMPARED:
         yield None
         return
     seen.add(name)

@@ -6,13 +6,11 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds, walk
 from hangdoc.model.process import Frame
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def receiver_of(where: Frame, method: str, sources: Sources) -> str:
@@ -103,7 +101,7 @@ def ending_requests(name: str, methods: Collection[str], sources: Sources) -> tu
     found: set[str] = set()
     for place in places_of_methods(name, methods, sources) if requested else ():
         run_by = {place.function}
-        for _ in range(_DEEPEST):
+        for _ in range(DEEPEST):
             callers = [sources.user_calls(function) for function in run_by - requested]
             if not all(callers):
                 return ()  # something that is not seen calls it

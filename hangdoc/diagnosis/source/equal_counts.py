@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.source.settings import Place, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name, walk
@@ -16,8 +17,6 @@ _KEEPS_COUNT = ("enumerate", "sorted", "list", "tuple", "dict", "reversed", "Ord
 """Calls that have as many items as their one argument: Python's own, and those of torch 2.13's torch.nn."""
 _VIEWS = ("items", "keys", "values")
 _SETS = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.Delete
-_MOST_STEPS = 4
-"""Names that are followed to what they were set to; chosen by hand."""
 
 
 def is_over_fixed(sources: Sources, tree: ast.AST, line: int) -> bool:
@@ -41,7 +40,7 @@ def is_over_written(sources: Sources, at: Place, line: int) -> bool:
     """
     loops = [n.iter for n in walk(at.tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == line]
     loops += [n.iter for n in walk(at.tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
-    return len(loops) == 1 and _is_written(sources, at, loops[0], _MOST_STEPS)
+    return len(loops) == 1 and _is_written(sources, at, loops[0], DEEPEST)
 
 
 def _is_written(sources: Sources, at: Place, value: ast.expr, steps: int) -> bool:
@@ -124,7 +123,7 @@ def _is_fixed(sources: Sources, value: ast.expr, steps: int = 0, *, keys: bool =
         return dotted(value.func) == "range" and bool(value.args) and all(map(_is_written_out, value.args))
     # A plain name in small letters may be another thing in each function.
     named = isinstance(value, ast.Attribute) or (isinstance(value, ast.Name) and value.id.isupper())
-    if not named or steps >= _MOST_STEPS:
+    if not named or steps >= DEEPEST:
         return False
     found = [*_uses(sources, last_name(value))]
     # Two lines that set it to different things may be run by different ranks.

@@ -9,14 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST, TRIED
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, enclosing_function, holds, last_name, walk
-
-_MOST_STEPS = 3
-"""Functions that an item is handed on to, one by another; chosen by hand."""
-_MOST_FUNCTIONS = 16
-"""Functions that are read at each of these steps; chosen by hand."""
 
 
 def names_of_items(sources: Sources, tree: ast.AST, loop: Guard, function: str) -> set[str]:
@@ -27,8 +23,8 @@ def names_of_items(sources: Sources, tree: ast.AST, loop: Guard, function: str) 
     if not function:
         return items
     read = [(here, items)]
-    for _ in range(_MOST_STEPS):
-        handed = [each for node, held in read for each in _handed_on(sources, node, held)][:_MOST_FUNCTIONS]
+    for _ in range(DEEPEST):
+        handed = [each for node, held in read for each in _handed_on(sources, node, held)][:TRIED]
         read = [(node, _made_of(node, held)) for node, held in handed]
         found = [held for node, held in read if getattr(node, "name", "") == function]
         if found:

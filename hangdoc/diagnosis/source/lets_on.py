@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.handlers import calls_of
@@ -26,8 +27,6 @@ from hangdoc.diagnosis.source.syntax import (
 )
 from hangdoc.model.process import Frame, Stack
 
-_MOST_STEPS = 3
-"""Names and functions that a loop's test is made of, one by way of the other; chosen by hand."""
 _MOST_LINES = 6
 """Lines that may let it go on; of more, none is meant. Chosen by hand."""
 _CHANGES = ("fills_store", "pushes_item", "makes_file", "writes_file", "removes_file", "lets_lock_go", "makes_mark")
@@ -65,7 +64,7 @@ def what_sets_keys(sources: Sources) -> list[Frame]:
     return found if len(found) <= _MOST_LINES else []
 
 
-def functions_that_let_on(sources: Sources, lines: list[Frame], deep: int = _MOST_STEPS) -> set[str]:
+def functions_that_let_on(sources: Sources, lines: list[Frame], deep: int = DEEPEST) -> set[str]:
     """The names of the functions that come to these lines, by way of each other."""
     found = {each.function for each in lines} - {"<module>", "main"}
     for _ in range(deep):
@@ -92,7 +91,7 @@ def _asked(sources: Sources, function: ast.AST, tests: list[ast.AST]) -> set[str
     given: dict[ast.AST, dict[str, list[ast.expr]]] = {}
     seen: set[tuple[ast.AST | None, str]] = set()
     coming = [(function, test) for test in tests]
-    for _ in range(_MOST_STEPS + 1):
+    for _ in range(DEEPEST + 1):
         now, coming = coming, []
         for around, node in now:
             called = {id(n.func) for n in walk(node) if isinstance(n, ast.Call)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
@@ -23,8 +24,6 @@ from hangdoc.diagnosis.source.syntax import (
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 _OVER_AND_OVER = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_DEEPEST = 2
-"""Functions that call each other, followed this far to what lets a lock go; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def ways_to_let_go(where: Frame, sources: Sources) -> tuple[int, Guard] | None:
     taken = {thing for parts in here for thing in parts if thing not in ("", "self")}
     final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
     late = sorted((n for n in calls if n.lineno > where.line), key=lambda call: call.lineno)
-    late = [n for n in late if _lets_go_thing(n, taken, sources, _DEEPEST)] if taken else []
+    late = [n for n in late if _lets_go_thing(n, taken, sources, DEEPEST)] if taken else []
     if not late or any(id(call) in final for call in late):
         return None
     known = {guard.place for guard in guards(function, where.line)}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of, walk
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def peer_given(node: ast.Call, arguments: list[ast.expr]) -> ast.expr | None:
@@ -53,7 +51,7 @@ def message_calls(function: ast.AST) -> Iterator[tuple[str, ast.Call, ast.expr |
             yield kind, node, peer_given(node, arguments)
 
 
-def passes_message(sources: Sources, call: ast.Call, wanted: Collection[str], deepest: int = _DEEPEST) -> bool:
+def passes_message(sources: Sources, call: ast.Call, wanted: Collection[str], deepest: int = DEEPEST) -> bool:
     """True if the call is one of ``wanted``, or of the user's only function of that name, which makes one.
 
     Example: of `self.push(x)` and `def push(self, x): ⏎ dist.send(x, self.right)` → True for 'send'.

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources, UserCall
@@ -19,8 +20,6 @@ from hangdoc.diagnosis.source.syntax import (
 )
 from hangdoc.model.process import Frame, Stack
 
-_MOST_STEPS = 3
-"""Names and functions that something is made of, one by way of the other; chosen by hand."""
 _ENDED_BY = {"asks_store": "fills_store", "asks_files": "makes_file"}
 """What a polling loop calls → what ends it."""
 _FILES = ("open", *names("writes_file"))
@@ -156,7 +155,7 @@ def _meant(sources: Sources, asks: list[_Asked], calls: list[UserCall]) -> Frame
     return next((one[0] for one in (list(places), marks, best, last) if len(one) == 1), None)
 
 
-def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = _MOST_STEPS) -> set[str]:
+def _parts(sources: Sources, node: ast.AST, function: ast.AST, steps: int = DEEPEST) -> set[str]:
     """The names of what the expression is made of, also by what the function sets names to, and by what functions of
     the user's return: {'path', 'done_dir', …} of `path(name).touch()`, with `return self.done_dir / name`."""
     parts = list(walk(node))

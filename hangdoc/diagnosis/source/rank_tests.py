@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, text_of, walk
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def asks_for_rank(sources: Sources, file: str, line: int) -> bool:
@@ -20,7 +18,7 @@ def asks_for_rank(sources: Sources, file: str, line: int) -> bool:
     tree = sources.function(file, line)
     nodes = walk(tree) if tree is not None else ()
     tests = [n.test for n in nodes if isinstance(n, ast.If | ast.IfExp | ast.While) and n.lineno == line]
-    return any(_of_functions(sources, test, _DEEPEST) for test in tests)
+    return any(_of_functions(sources, test, DEEPEST) for test in tests)
 
 
 def _of_functions(sources: Sources, expression: ast.AST, deep: int) -> bool:

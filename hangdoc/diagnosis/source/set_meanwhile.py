@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.queries import assignments
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
 
-_DEEPEST = 2
-"""Functions that call each other, the one that is started included; chosen by hand."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -51,7 +50,7 @@ def _started(sources: Sources) -> Iterator[_Function]:
         if any(_is_thread(owner) and function in owner.body for owner in _classes(sources))
     ]
     seen: set[int] = set()
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         waiting = [each for each in waiting if id(each) not in seen]
         seen.update(map(id, waiting))
         yield from waiting

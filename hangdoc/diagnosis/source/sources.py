@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.syntax import children, dotted, last_name, walk
@@ -21,9 +22,6 @@ _LONGEST_TEXT = 400_000
 """Characters of a piece that is parsed: a module of 4,000 lines has half as many."""
 _MOST_NODES = 40_000
 """Nodes of a piece's tree. The largest of the saved cases has 2,350, a module of 4,000 lines some 25,000."""
-_MOST_BRANCHES = 400
-"""Statements of one function that branch or jump, which many questions go through for each of them. Of torch, sympy,
-accelerate, Megatron and their like the largest has 148."""
 _BRANCHING = (
     *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.match_case),
     *(ast.Return, ast.Continue, ast.Break, ast.Raise, ast.AugAssign, ast.IfExp, ast.BoolOp, ast.comprehension),
@@ -143,7 +141,7 @@ class Sources:
             Unavailable(
                 f"source of {text.function} at {text.file}:{text.first_line}",
                 "it is larger than hangdoc reads",
-                f"Split it: at most {_MOST_BRANCHES} statements of one function that branch or jump are read.",
+                f"Split it: at most {SCANNED} statements of one function that branch or jump are read.",
             )
             for text in texts
             if _read(text)[1]
@@ -231,7 +229,7 @@ def _is_too_large(tree: ast.AST) -> bool:
         node, function = waiting.pop()
         nodes += 1
         branches[function] += isinstance(node, _BRANCHING)
-        if nodes > _MOST_NODES or branches[function] > _MOST_BRANCHES:
+        if nodes > _MOST_NODES or branches[function] > SCANNED:
             return True
         inside = id(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
         waiting += [(each, inside) for each in children(node)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.calls.streams import Front
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, number_below_user, plain, words, words_of_thread
@@ -37,8 +38,6 @@ from hangdoc.model.snapshot import RankSnapshot
 UNSEEN = "unseen"
 """``RankSnapshot.identity`` of a rank that may be any process of the job that does not say its rank."""
 
-_MOST_KEYS = 3
-"""Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 _PERHAPS_DONE_BY_CHILDREN = frozenset(
@@ -290,7 +289,7 @@ def _in_recorded_store_wait(rank: RankSnapshot, thread: Thread | None) -> _Doing
 
 def _store_text(wait: StoreWait) -> str:
     """The call on the store as PyTorch names it: 'store.wait(done0, done1, done2, …)', 'TCPStore(127.0.0.1, 29500)'."""
-    keys = ", ".join((*wait.keys[:_MOST_KEYS], *(["…"] if len(wait.keys) > _MOST_KEYS else [])))
+    keys = ", ".join((*wait.keys[:LISTED], *(["…"] if len(wait.keys) > LISTED else [])))
     if wait.operation == "connect":
         return f"TCPStore({keys})"
     if wait.operation == "group":

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.model.launch import is_loopback
 from hangdoc.model.network import Connection
 from hangdoc.model.snapshot import HostSnapshot
-
-_LEAST_RETRANSMITS = 3
-"""Of one segment: Linux waits 200 ms first and doubles, so three take 1.4 s. Single losses are sent again once."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def cuts(hosts: Iterable[HostSnapshot]) -> Cuts:
 def _is_cut(connection: Connection) -> bool:
     if connection.state == "SYN_SENT":
         return connection.retransmits > 0
-    return connection.send_queue > 0 and connection.retransmits >= _LEAST_RETRANSMITS
+    return connection.send_queue > 0 and connection.retransmits >= OFTEN
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
@@ -16,9 +17,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, holds, walk
 from hangdoc.diagnosis.state.process import is_moving
 from hangdoc.model.process import Process, Thread
-
-_DEEPEST = 4
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def unread_child(process: Process) -> Process | None:
@@ -91,7 +89,7 @@ def _loops_for_good(thread: Thread, sources: Sources) -> bool:
         return False
     places = places_of_methods(name, ("set",), sources)
     here = any(holds(loops[0], frame.line) and frame.file == way[0].file for frame in places)
-    return not here and {plain(frame.function) for frame in places}.isdisjoint(_called(loops[0], sources, _DEEPEST))
+    return not here and {plain(frame.function) for frame in places}.isdisjoint(_called(loops[0], sources, DEEPEST))
 
 
 def _end(node: ast.expr) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
@@ -12,9 +13,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, walk
 from hangdoc.diagnosis.state.process import thread_files
 from hangdoc.model.process import Frame, Process, Stack, Thread
-
-_DEEPEST = 3
-"""Functions that call each other, followed this far; chosen by hand."""
 
 
 def other_end(target: str) -> str:
@@ -135,7 +133,7 @@ def ended_by_requests(thread: Thread, name: str, methods: tuple[str, ...], sourc
     Example: do_GET() waits for `self.arrived.wait()`, and `arrived.set()` stands in do_POST() of the same handler.
     """
     places = places_of_methods(name, methods, sources)
-    return bool(places) and all(_run_by_a_request(place.function, thread, sources, _DEEPEST) for place in places)
+    return bool(places) and all(_run_by_a_request(place.function, thread, sources, DEEPEST) for place in places)
 
 
 def _run_by_a_request(function: str, thread: Thread, sources: Sources, deep: int) -> bool:

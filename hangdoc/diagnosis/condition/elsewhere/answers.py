@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from hangdoc.model.message import Condition
 
-MOST_TESTS = 3
-"""Tests that are told of one condition: more are no reason any more. Chosen by hand."""
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

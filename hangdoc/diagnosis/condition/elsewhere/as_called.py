@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.condition.stack_comparison import Callees
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
@@ -24,8 +25,6 @@ from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, l
 from hangdoc.diagnosis.source.values import SideRanks, Values, sides_differ
 from hangdoc.model.process import Frame, Stack
 
-_MOST_LEVELS = 6
-"""Callers that a name is followed through; chosen by hand."""
 _OF_OBJECT = "__call__"
 
 
@@ -85,7 +84,7 @@ def _seen_alike(
 
 def _followed(sources: Sources, way: Stack, level: int, callees: Callees, name: str, line: int) -> Iterator[_Given]:
     """What each caller in turn has for the name, the nearest first."""
-    for at in range(level, max(0, level - _MOST_LEVELS), -1):
+    for at in range(level, max(0, level - DEEPEST), -1):
         frame, caller = way[at], way[at - 1]
         _, inner = callees.get(id(caller), (frozenset(), None))
         given = _given(sources, frame, caller, name, line) if inner is frame else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
@@ -25,8 +26,6 @@ from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
-_MOST = 2
-"""Conditions; of more, those further from the call say little. Chosen by hand."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
@@ -44,7 +43,7 @@ def conditions_in_library(sources: Sources, stack: Stack, *, of_values: bool = F
             told = not of_values or pattern("asks_for_values").search(guard.condition)
             if guard.kind in CONDITIONS and told and not raising and _tests_data(_parsed(guard.condition)):
                 found.setdefault(Condition(guard.condition, frame.file, guard.line))
-    return list(found)[:_MOST]
+    return list(found)[:NAMED]
 
 
 def _parsed(condition: str) -> ast.expr | None:

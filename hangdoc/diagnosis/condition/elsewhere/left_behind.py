@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
@@ -32,10 +33,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, hold
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
-_DEEPEST = 3
-"""Calls between the condition and the statement, followed this far; chosen by hand."""
-MOST = 2
-"""Conditions that are told; more of them say nothing. Chosen by hand."""
 _MOST_MARKS = 40
 """What differs, looked into at most; chosen by hand."""
 _NOTHING = frozenset({"0", "False", "None"})
@@ -98,8 +95,8 @@ def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
     stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]
     for (owner, name), side, values in marks:
         changes = _changes(case.sources, statements.get(bare(name), []), owner)
-        for change in changes if len(changes) <= MOST else ():
-            way = _condition(case.sources, change, stacks[1 - side], _DEEPEST)
+        for change in changes if len(changes) <= NAMED else ():
+            way = _condition(case.sources, change, stacks[1 - side], DEEPEST)
             if way is not None:
                 file, function, guard, line = way
                 sets, jumps = beside(case.sources, file, line)

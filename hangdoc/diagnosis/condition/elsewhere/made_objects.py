@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -71,10 +72,6 @@ def _class_around(sources: Sources, frame: Frame) -> str:
     return ""
 
 
-_MOST_CALLERS = 3
-"""Functions through which the line that makes an object is followed outwards; chosen by hand."""
-
-
 def _makers(
     sources: Sources, name: str, seen: frozenset[str] = frozenset()
 ) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
@@ -86,7 +83,7 @@ def _makers(
     for frame, around in list(_calls(sources, name)) or list(_choices(sources, name)):
         function = frame.function
         outer = []
-        if not around and not function.startswith("<") and function not in seen and len(seen) < _MOST_CALLERS:
+        if not around and not function.startswith("<") and function not in seen and len(seen) < LISTED:
             outer = list(_makers(sources, function, seen | {function, name}))
         yield from outer or [(frame, around)]
 

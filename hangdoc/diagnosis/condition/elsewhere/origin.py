@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.condition.elsewhere.as_called import expression_given, given_by_caller
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -38,11 +39,6 @@ from hangdoc.diagnosis.source.syntax import (
 )
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-_MOST_LEVELS = 4
-"""Callers that an argument is followed through; chosen by hand."""
-_MOST = 2
-"""Lines that are told to set something: more of them are no reason any more. Chosen by hand."""
 
 _Setting = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.Expr
 
@@ -79,7 +75,7 @@ def set_at(sources: Sources, stack: Stack, op: str, what: str) -> list[Condition
 def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bool = False) -> list[Condition]:
     """What sets the name of the innermost frame, there or under the callers' names for it; ``changing``: or changes its
     items."""
-    for level, frame in enumerate(way[:_MOST_LEVELS]):
+    for level, frame in enumerate(way[:DEEPEST]):
         tree = sources.function(frame.file, frame.line)
         if not name or tree is None:
             return []
@@ -109,7 +105,7 @@ def chosen_by_item(sources: Sources, stack: Stack) -> ByItem | None:
     tree = sources.function(way[0].file, way[0].line) if way else None
     given = group_expression(tree, way[0].line) if tree is not None else None
     known = set(names_in(given))
-    for level, frame in enumerate(way[:_MOST_LEVELS]):
+    for level, frame in enumerate(way[:DEEPEST]):
         tree = sources.function(frame.file, frame.line)
         if tree is None or not known:
             return None
@@ -178,7 +174,7 @@ def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) 
             if (file, node.lineno) not in found and function_name(tree, node.lineno) != "__init__":
                 found[file, node.lineno] = _deciding(tree, file, [node], elsewhere=True)
     conditions = dict.fromkeys(each for some in found.values() for each in some)
-    return list(conditions) if len(conditions) <= _MOST else []
+    return list(conditions) if len(conditions) <= NAMED else []
 
 
 def _answered(sources: Sources, attribute: str) -> list[Condition]:
@@ -228,7 +224,7 @@ def _deciding(tree: ast.AST, file: str, settings: list[_Setting], *, elsewhere: 
         asks = isinstance(getattr(only, "value", None), ast.Call)
         if asks or not (elsewhere and conditions):
             return [_as_condition(only, file)]
-    return list(conditions) if len(conditions) <= _MOST else []
+    return list(conditions) if len(conditions) <= NAMED else []
 
 
 def _decides(guard: Guard) -> bool:

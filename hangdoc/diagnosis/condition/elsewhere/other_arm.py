@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.elsewhere.made_objects import class_of
 from hangdoc.diagnosis.condition.scores import score_of_condition, score_of_loop
@@ -36,9 +37,6 @@ from hangdoc.diagnosis.source.syntax import (
     walk,
 )
 from hangdoc.model.process import Frame, Stack
-
-_DEEPEST = 4
-"""Calls through which the other arm is followed; chosen by hand, as names alone lead further and further astray."""
 
 
 def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack, *, of_group: bool = False) -> list[BranchPoint]:
@@ -211,7 +209,7 @@ class _Search:
             if _short(call) in self.wanted and self.group in ("", _group(call)):
                 return [frame]
             name = last_name(call.func)
-            if not name or name in seen or len(seen) >= _DEEPEST:
+            if not name or name in seen or len(seen) >= DEEPEST:
                 continue
             for other, function in self.sources.user_functions(name):
                 if (other, function.lineno) == self.entered:

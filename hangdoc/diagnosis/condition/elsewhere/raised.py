@@ -21,8 +21,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from hangdoc.diagnosis.bounds import COMPARED, DEEPEST, LISTED, NAMED, TRIED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -34,14 +35,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
 from hangdoc.model.asked import caught_by
 from hangdoc.model.message import Condition
 
-_DEEPEST = 4
-"""Functions that call each other, followed this far to a `raise`; chosen by hand."""
-_MOST_READ = 64
-"""Functions that are looked into; chosen by hand."""
-_MOST_PLACES = 8
-"""Places that raise it; of more, none is likelier. Chosen by hand."""
-_MOST_RAISED = 2
-"""Conditions; more of them are no reason any more. Chosen by hand."""
 _ANY = {"Exception", "BaseException"}
 
 
@@ -78,7 +71,7 @@ def raised_in_block(sources: Sources, file: str, line: int, error: str) -> list[
     search = _Search(sources, {error})
     lines = block.body[0].lineno, block.body[-1].end_lineno or block.body[-1].lineno
     found = dict.fromkeys(each.condition for each in search.raised(file, tree, block.body, lines))
-    return list(found) if len(found) <= _MOST_RAISED else []
+    return list(found) if len(found) <= NAMED else []
 
 
 def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
@@ -91,14 +84,14 @@ def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     if handler is None or not caught_by(handler) - _ANY:
         return []
     found = _raised_in_try(sources, file, line) or [
-        each for each in islice(_raised_anywhere(sources, handler), _MOST_READ) if not hasattr(builtins, each.error)
+        each for each in islice(_raised_anywhere(sources, handler), COMPARED) if not hasattr(builtins, each.error)
     ]
     by_function: dict[str, dict[Condition, None]] = {}
     for each in found:
         by_function.setdefault(each.function, {})[each.condition] = None
-    if len(by_function) > MOST_TESTS:
+    if len(by_function) > LISTED:
         return []
-    return [Answer(name, tuple(tests)[:MOST_TESTS], how="raises it under") for name, tests in by_function.items()]
+    return [Answer(name, tuple(tests)[:LISTED], how="raises it under") for name, tests in by_function.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,7 @@ def _raised_in_try(sources: Sources, file: str, line: int) -> list[_Raised]:
     tried, handler = found
     search = _Search(sources, _classes_caught(sources, handler))
     raised = list(search.raised(file, tree, tried.body, (tried.body[0].lineno, tried.body[-1].end_lineno or line)))
-    return raised if search.places <= _MOST_PLACES else []
+    return raised if search.places <= TRIED else []
 
 
 def _try_of(sources: Sources, file: str, line: int) -> tuple[ast.Try, ast.ExceptHandler] | None:
@@ -187,7 +180,7 @@ class _Search:
     read: set[int] = field(default_factory=set)
 
     def raised(
-        self, file: str, tree: ast.AST, nodes: Iterable[ast.AST], lines: tuple[int, int], deep: int = _DEEPEST
+        self, file: str, tree: ast.AST, nodes: Iterable[ast.AST], lines: tuple[int, int], deep: int = DEEPEST
     ) -> Iterator[_Raised]:
         """What these lines of the nodes raise, and what they call."""
         for node in (each for top in nodes for each in walk(top)):
@@ -201,7 +194,7 @@ class _Search:
                     yield raised
             elif isinstance(node, ast.Call) and deep:
                 for where, called in self._called(node):
-                    if id(called) not in self.read and len(self.read) < _MOST_READ and not holds(called, line):
+                    if id(called) not in self.read and len(self.read) < COMPARED and not holds(called, line):
                         self.read.add(id(called))
                         whole = (called.lineno, called.end_lineno or called.lineno)
                         yield from self.raised(where, called, [called], whole, deep - 1)

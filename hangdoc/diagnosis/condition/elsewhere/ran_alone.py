@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import DEEPEST, SCANNED
 from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike, is_while
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.lines import Lines
@@ -27,11 +28,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
-
-_MOST_LINES = 400
-"""Lines that are looked into at most; chosen by hand."""
-_DEEPEST = 3
-"""Calls between a line and the stack of the other side, followed this far; chosen by hand."""
 
 
 def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[LeftBehind]:
@@ -47,7 +43,7 @@ def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[Le
     stacks = [_by_stack(case, side) for side in ranks]
     for side in (0, 1):
         mine, theirs = ranks[side], ranks[1 - side]
-        for file, line in list(case.table.ran_alone(mine, theirs))[:_MOST_LINES]:
+        for file, line in list(case.table.ran_alone(mine, theirs))[:SCANNED]:
             # Who is still to come to the line shows nothing; another one that has gone past it does.
             past = [
                 rank
@@ -102,7 +98,7 @@ def _in_suite(tree: ast.AST, line: int) -> int:
     return next((node.body[0].lineno for node in handlers if node.lineno == line), line)
 
 
-def _is_still_to_come(sources: Sources, stacks: list[Stack], file: str, line: int, deep: int = _DEEPEST) -> bool:
+def _is_still_to_come(sources: Sources, stacks: list[Stack], file: str, line: int, deep: int = DEEPEST) -> bool:
     """True if a rank of these stacks is in the function, in front of the line; or, of a function that it is not in, if
     each call of it lies there."""
     tree = sources.function(file, line)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
@@ -33,9 +34,6 @@ from hangdoc.diagnosis.source.settings import place_of, settings
 from hangdoc.diagnosis.source.sources import Sources, UserCall
 from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, text_of, walk
 from hangdoc.model.process import Frame, Stack
-
-_MOST = 16
-"""Lines that register one handler; more of them say nothing. Chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,8 @@ def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -
         if is_library(frame) or by_name or name in theirs or name.startswith(("<", "__")):
             continue
         theirs.add(name)
-        lines = list(islice(_registering(sources, frame, level), _MOST + 1))
-        found += lines if all(each.around or each.filter for each in lines) and len(lines) <= _MOST else []
+        lines = list(islice(_registering(sources, frame, level), TRIED + 1))
+        found += lines if all(each.around or each.filter for each in lines) and len(lines) <= TRIED else []
     return found
 
 
@@ -107,7 +105,7 @@ def _registering(sources: Sources, handler: Frame, level: int) -> Iterator[Regis
         frame = Frame(each.file, line, getattr(each.function, "name", "<module>"))
         around = tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS)
         found = Registered(name, frame, around, _filter_of(each.call), given == "own", level)
-        run = list(islice(_running(sources, each), _MOST)) if not around and found.filter is None else []
+        run = list(islice(_running(sources, each), TRIED)) if not around and found.filter is None else []
         yield from (
             replace(found, frame=f, around=guards, table=table) for f, guards, table in run or [(frame, around, False)]
         )

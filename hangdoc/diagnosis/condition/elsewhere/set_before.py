@@ -16,7 +16,8 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED, NAMED
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.told_settings import (
     COMPREHENSIONS,
     WORDS,
@@ -46,10 +47,6 @@ from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
-_STEPS = 3
-"""Settings that follow from each other; chosen by hand."""
-_MOST_OPERANDS = 2
-"""Operands of `and` and `or` that may have decided; of more, none is likelier. Chosen by hand."""
 _MOST_SETTINGS = 6
 """Places that set one value; more of them say nothing. Chosen by hand."""
 _MOST_SEEN = 32
@@ -75,8 +72,8 @@ def set_before(
     walk = _Walk(sources, by_rank, {(file, line)}, outside, {getattr(at.function, "name", "")})
     for expression in _asked_at(at, line):
         operands = [each for each in _operands(expression) if not _seen_alike(each, alike)]
-        found = [told for each in operands if (told := list(walk.back(at, each, _STEPS)))]
-        if found and len(found) <= _MOST_OPERANDS:
+        found = [told for each in operands if (told := list(walk.back(at, each, DEEPEST)))]
+        if found and len(found) <= NAMED:
             return within_limit(answer for told in found for answer in told)
     return []
 
@@ -85,7 +82,7 @@ def set_by(sources: Sources, at: Place, value: ast.expr, *, by_rank: bool = True
     """What set the value of the expression at that place, filled or chose it, the nearest to it first; ``by_rank``:
     conditions on the rank alone count."""
     walk = _Walk(sources, by_rank, set(), set(), {getattr(at.function, "name", "")})
-    return list(walk.back(at, value, _STEPS))
+    return list(walk.back(at, value, DEEPEST))
 
 
 def with_settings(
@@ -107,10 +104,10 @@ def with_settings(
     ]
     known = {(test.file, test.line) for a in found for test in a.tests} | {(file, line)}
     deeper = [replace(a, tests=tuple(t for t in a.tests if (t.file, t.line) not in known)) for a in deeper]
-    return [*found, *within_limit((each for each in deeper if each.tests), MOST_TESTS - told)]
+    return [*found, *within_limit((each for each in deeper if each.tests), LISTED - told)]
 
 
-def within_limit(found: Iterable[Answer], most: int = MOST_TESTS) -> list[Answer]:
+def within_limit(found: Iterable[Answer], most: int = LISTED) -> list[Answer]:
     """The answers with so many tests in all, each once."""
     left: dict[Condition, Answer] = {}
     for answer in found:
@@ -197,7 +194,7 @@ class _Walk:
         elif isinstance(value, ast.Subscript):
             for each in (value.slice, value.value):
                 yield from self.back(at, each, steps, counts=counts)
-        elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) <= _MOST_OPERANDS:
+        elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) <= NAMED:
             for each in value.elts:
                 yield from self.back(at, each, steps, counts=counts)
         elif isinstance(value, COMPREHENSIONS):

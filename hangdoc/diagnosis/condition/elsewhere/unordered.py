@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -25,8 +26,6 @@ from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, target_t
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
-_DEEPEST = 4
-"""Settings through which what a loop goes over is followed; chosen by hand."""
 _MOST_CALLERS = 4
 """Callers of a call in which its loop may be; chosen by hand."""
 _SET = "is a set, whose order may differ from process to process,"
@@ -44,13 +43,13 @@ def unordered_at(sources: Sources, file: str, line: int) -> Answer | None:
     loops = [n for n in walk(at.function) if isinstance(n, _LOOPS) and holds(n, line)]
     own = next((loop for loop in loops if loop.lineno == line), None)
     if own is not None:
-        found = _kind(sources, at, own.iter, _DEEPEST)
+        found = _kind(sources, at, own.iter, DEEPEST)
         return Answer("", (found[1],), how=f"{found[0]} made by", subject=_shown(own)) if found is not None else None
     tested = [n.test for n in walk(at.function) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line]
     for loop in reversed(loops):
         if not any(_comes_from(loop, test) for test in tested):
             continue
-        found = _kind(sources, at, loop.iter, _DEEPEST)
+        found = _kind(sources, at, loop.iter, DEEPEST)
         if found is not None:
             return Answer("", (_header(loop, file),), how=f"{found[0]} in", subject=_shown(loop))
     return None

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED, SCANNED
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -29,14 +30,6 @@ from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Written
-
-_MOST = 2
-"""Conditions; more of them are no reason any more. Chosen by hand."""
-_MOST_ROUNDS = 2
-"""How often a rank may have written one thing since, and still be in what the line tells of. Chosen by hand."""
-_DEEPEST = 3
-_MOST_REACHED = 400
-"""Callers of a function without a condition, and functions that are called from a stack. Chosen by hand."""
 
 _Place = tuple[str, int]
 
@@ -75,7 +68,7 @@ def written_under(
     asked = _Asked(sources, outputs, stacks, writers, others)
     found: dict[Condition, WrittenUnder] = {}
     for line in lines:
-        if len(found) >= _MOST:
+        if len(found) >= NAMED:
             break
         first = [place for place in line.places if line is by_place[place][0]]
         told = [place for place in first if asked.is_told_by(place, by_place[place])]
@@ -85,7 +78,7 @@ def written_under(
             if under is not None:
                 ranks = tuple(sorted({each.rank for each in by_place[place] if each.rank is not None}))
                 found.setdefault(under[0], WrittenUnder(*under, line, ranks, len(by_place[place])))
-    return list(found.values())[:_MOST]
+    return list(found.values())[:NAMED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +132,8 @@ class _Asked:
         known = Counter((each.places[0], each.rank) for each in later if each.rank is not None)
         unknown = Counter(each.places[0] for each in later if each.rank is None)
         ranks = len(self.writers) + len(self.others)
-        return max(known.values(), default=0) > _MOST_ROUNDS or any(
-            count > (_MOST_ROUNDS if self._is_under_rank(where) else _MOST_ROUNDS * ranks)
-            for where, count in unknown.items()
+        return max(known.values(), default=0) > NAMED or any(
+            count > (NAMED if self._is_under_rank(where) else NAMED * ranks) for where, count in unknown.items()
         )
 
     def _is_under_rank(self, place: _Place) -> bool:
@@ -159,7 +151,7 @@ class _Asked:
         file, line = place
         if not known and not self._is_on_the_way(place):
             return None
-        for _ in range(_DEEPEST):
+        for _ in range(DEEPEST):
             tree = self.sources.function(file, line)
             if tree is None:
                 return None
@@ -199,7 +191,7 @@ class _Asked:
             return True  # what the writers did was not seen
         waiting = deque(dict.fromkeys(plain(frame.function) for frame in frames if frame.function != "<module>"))
         reached = set(waiting)
-        while waiting and wanted not in reached and len(reached) < _MOST_REACHED:
+        while waiting and wanted not in reached and len(reached) < SCANNED:
             for _, body in self.sources.user_definitions(waiting.popleft()):
                 for name in _named_in(body) - reached:
                     if self.sources.user_definitions(name):

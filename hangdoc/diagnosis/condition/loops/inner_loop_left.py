@@ -22,6 +22,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.last_round import guards_of_last_round
@@ -37,9 +38,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
 from hangdoc.model.process import Frame, Stack
-
-_MOST_CALLS = 256
-"""Since the loop was left, looked through; chosen by hand."""
 
 
 def inner_loop_left(
@@ -170,7 +168,7 @@ def _came_out_of(case: Case, outside: Token | None, inside: Token | None, loop: 
     if mine is None or theirs is None:
         return True
     way = _way_into(inside, loop)
-    before = mine.tokens[max(0, outside.order - _MOST_CALLS) : max(0, outside.order)]
+    before = mine.tokens[max(0, outside.order - SCANNED) : max(0, outside.order)]
     since = next((n for n, token in enumerate(reversed(before)) if _way_into(token, loop) == way), None)
     if way is None or since is None or inside.order < since:
         return False

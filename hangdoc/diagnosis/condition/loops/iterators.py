@@ -16,7 +16,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED, TRIED
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
@@ -25,10 +26,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 
-_MOST_PLACES = 16
-"""Lines of one iterator that yield or end; chosen by hand."""
-_MOST_STEPS = 3
-"""Names that are followed to what they were set to; chosen by hand."""
 _OBJECT = re.compile(r"<(\w+)>")
 
 
@@ -42,7 +39,7 @@ def iterator_answers(sources: Sources, shown: Callable[[str], dict[int, str]], f
         return []
     called, where, function = found
     name = called if function.name == called else f"{called}.{function.name}"
-    tests = tuple(dict.fromkeys(_deciding(where, function)))[:MOST_TESTS]
+    tests = tuple(dict.fromkeys(_deciding(where, function)))[:LISTED]
     return [Answer(name, tests)] if tests else []
 
 
@@ -146,7 +143,7 @@ def _made_by(sources: Sources, file: str, line: int, source: ast.expr) -> ast.Ca
     """The only call of a generator of the program's that a name of the loop's function was set to, or given: `run(self,
     data)` and `run(stream(rank, 48))` → `stream(rank, 48)`; None where it is no name, or set to something else."""
     at = place_of(sources, file, line)
-    for _ in range(_MOST_STEPS):
+    for _ in range(DEEPEST):
         made = settings(sources, at, source) if at is not None and isinstance(source, ast.Name) else []
         if len(made) != 1 or made[0].how not in ("set", "given") or made[0].value is None:
             return None
@@ -193,6 +190,6 @@ def _makes_items(statements: list[ast.stmt]) -> bool:
 
 def _guards_deciding(function: ast.FunctionDef) -> list[Guard]:
     lines = [n.lineno for n in walk(function) if isinstance(n, ast.Yield | ast.Break | ast.Return | ast.Raise)]
-    lines = [line for line in lines if enclosing_function(function, line) is function][:_MOST_PLACES]
+    lines = [line for line in lines if enclosing_function(function, line) is function][:TRIED]
     found = {g for line in lines for g in guards(function, line) if g.kind in (*CONDITIONS, "return")}
     return sorted(found, key=lambda g: g.line)

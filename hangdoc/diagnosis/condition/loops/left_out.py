@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.frames.names import is_rank_name, names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
-
-_MOST_STEPS = 4
-"""Iterators that are made of one another, followed this far; chosen by hand."""
 
 
 def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
@@ -40,7 +38,7 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
 def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:
     """What is gone over, without `enumerate` and the like: `stream` of `for i, x in enumerate(stream)`, or what that
     was set to."""
-    for _ in range(_MOST_STEPS):
+    for _ in range(DEEPEST):
         if isinstance(over, ast.Call) and over.args and last_name(over.func) in names("hands_items_on"):
             over = over.args[0]
         elif isinstance(over, ast.Name):
@@ -49,7 +47,7 @@ def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:
 
 
 def _left_out_of(
-    sources: Sources, file: str, tree: ast.AST, over: ast.expr | None, line: int, steps: int = _MOST_STEPS
+    sources: Sources, file: str, tree: ast.AST, over: ast.expr | None, line: int, steps: int = DEEPEST
 ) -> list[Condition]:
     """Those of what is made there, else of what that goes over in turn."""
     if over is None or not steps:

@@ -14,10 +14,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.frames.stacks import Path
-
-_LEAST_ROUNDS = 3
-"""Times that a call was made before it counts as a loop's; chosen by hand: two calls of one line may be two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,7 @@ class Step:
 
 
 # Each branch is one of the conditions that the docstring names.
-def leaves_loop(
-    steps: Sequence[Step], at: int, inside: Step, least: int = _LEAST_ROUNDS, *, forgotten: bool = False
-) -> bool:
+def leaves_loop(steps: Sequence[Step], at: int, inside: Step, least: int = OFTEN, *, forgotten: bool = False) -> bool:
     """True if the step at that place comes after the loop that ``inside`` is of. What came ``least`` times is a
     loop's; ``forgotten``: the ring has lost the first round."""
     here, there = steps[at].path, inside.path

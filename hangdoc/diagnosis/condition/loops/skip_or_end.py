@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.draws import draws_at_random
@@ -26,9 +27,6 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name, names_in, walk
 from hangdoc.diagnosis.source.values import SideRanks
-
-_MOST = 2
-"""Conditions that are told as the reason; chosen by hand."""
 
 
 def likelier_skips(case: Case, loop: BranchPoint, skips: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
@@ -42,12 +40,12 @@ def likelier_skips(case: Case, loop: BranchPoint, skips: list[BranchPoint], rank
     if tree is None or loop.own_arm:
         return []
     if loop.guarded != 1:  # which of the others it was, no count tells
-        return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:_MOST]
+        return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:NAMED]
     counted = [each for each in skips if skips_counted(case, each, ranks)]
     if counted or ways_out(tree, loop.guard.line):
         return counted[:1]
     skips = [each for each in skips if not _never_skipped(case, each, ranks)]
-    return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:_MOST]
+    return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:NAMED]
 
 
 def skips_counted(case: Case, skip: BranchPoint, ranks: SideRanks) -> dict[str, dict[int, str]]:

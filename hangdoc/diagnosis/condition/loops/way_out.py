@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.tested import SEEN, decided
 from hangdoc.diagnosis.context import Case
@@ -18,9 +19,6 @@ from hangdoc.diagnosis.source.loops import (
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, walk
 from hangdoc.diagnosis.source.values import SideRanks, is_hidden
-
-_MOST = 3
-"""Conditions that leave one loop; more of them say nothing. Chosen by hand."""
 
 
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
@@ -49,7 +47,7 @@ def ways_out_of(case: Case, loop: BranchPoint, ranks: SideRanks) -> list[BranchP
     """
     tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
-    if tree is None or not 2 <= len({guard.place for guard in out}) <= _MOST or not surely_left(case, loop, ranks):
+    if tree is None or not 2 <= len({guard.place for guard in out}) <= LISTED or not surely_left(case, loop, ranks):
         return []
     loops = (n for n in walk(tree) if isinstance(n, LOOPS) and n.lineno == loop.guard.line)
     nodes = [node for found in loops for each in found.body for node in walk(each)]

@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.bounds import LISTED
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_before, with_settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.message import Condition
@@ -335,7 +336,7 @@ def test_an_operand_that_is_seen_alike_decides_nothing() -> None:
 
 
 def test_no_more_than_three_tests_are_told() -> None:
-    found = [Answer("f", tuple(Condition(f"if x > {i}:", FILE, 20 + i) for i in range(MOST_TESTS)))]
+    found = [Answer("f", tuple(Condition(f"if x > {i}:", FILE, 20 + i) for i in range(LISTED)))]
     assert with_settings(captured(_BOTH), FILE, 7, found) == found
 
 
