@@ -21,9 +21,6 @@ from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
-_CROSSED_PAIRS = 4
-"""Pairs of calls from different lines since then: fewer may be an asymmetry that is meant. Chosen, not measured."""
-
 
 @dataclass(frozen=True, slots=True)
 class Lead:
@@ -67,7 +64,7 @@ def _crossed(history: GroupHistory, gap: Gap) -> bool:
             continue
         if a.site in known[1] and b.site in known[0]:
             crossed += 1
-    return crossed >= _CROSSED_PAIRS
+    return crossed >= LISTED
 
 
 def _tell(case: Case, history: GroupHistory, gap: Gap) -> Message:

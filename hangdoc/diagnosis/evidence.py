@@ -33,8 +33,6 @@ from hangdoc.model.told_errors import told_errors
 from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 from hangdoc.model.writing import Writer
 
-_MOST_OF_NCCL = 6
-"""Lines, and numbers in one of them; chosen by hand: more help nobody."""
 _LONGEST_LINE = 160
 """Characters of a line of the job's output that is shown. Judgement."""
 _SOON = 300.0
@@ -255,7 +253,7 @@ def _nccl(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     communicators = status.communicators if status is not None else ()
     all_lines = (line for each in communicators for line in (*_silent_members(each), *_differing_counts(each)))
     lines = list({line.text: line for line in all_lines}.values())
-    return sorted(lines, key=lambda line: not set(line.ranks) & set(found.culprits))[:_MOST_OF_NCCL]
+    return sorted(lines, key=lambda line: not set(line.ranks) & set(found.culprits))[:LISTED]
 
 
 def _silent_members(communicator: Communicator) -> Iterator[Evidence]:

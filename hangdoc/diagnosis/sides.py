@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.shared_number import SHARED
-from hangdoc.diagnosis.bounds import LISTED
+from hangdoc.diagnosis.bounds import LISTED, TRIED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.moved import is_moved, left_over
@@ -45,8 +45,6 @@ _KINDS = {
     "with": "try",
 }
 """First word of a line of source → kind of the branch; a decorator's line and an assignment are expressions."""
-_MOST_EDITS = 24
-"""Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
 def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Divergence | None:
@@ -188,7 +186,7 @@ def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair 
         edits, text = _moves(found, gap)
     else:
         edits, text = _edits(found, gap, blame.culprits, instead=named.replaces)
-    return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))
+    return Repair(tuple(edits[:TRIED]), writer.write(text))
 
 
 def _moves(found: Diverged, gap: Gap) -> tuple[list[Edit], Message]:

@@ -14,20 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
-from hangdoc.diagnosis.bounds import COMPARED, SCANNED
+from hangdoc.diagnosis.bounds import COMPARED, FEWEST, OFTEN, SCANNED, TRIED
 from hangdoc.diagnosis.calls.events import Event
 from hangdoc.diagnosis.condition.loops.loop_exit import Step, leaves_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
-
-_LEAST_REPEATED = 4
-"""Events that have to repeat an earlier round; chosen by hand."""
-_ROUNDS = 2
-"""Times that a step came before it is a loop's: all that came before repeats itself, or is what siblings do; chosen by
-hand."""
-_FOLLOWING = 12
-"""Events after the odd one that are compared; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +135,7 @@ def what_was_done(
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
     steps = [Step(kind(event), event.path) for event in events]
-    if leaves_loop(steps, at, Step(kind(usual), usual.path), _ROUNDS):
+    if leaves_loop(steps, at, Step(kind(usual), usual.path), FEWEST):
         return "after the loop"
     if not fits[what] and lonely and at + 1 == len(keys) and events[at].is_message:
         return "added"
@@ -166,7 +158,7 @@ def _round(keys: list[int]) -> tuple[int, int]:
     """
     anchors = [at for at, key in enumerate(keys) if key == keys[len(keys) // 3]] if keys else []
     lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:COMPARED]
-    best = (_LEAST_REPEATED - 1, 0, 0)
+    best = (OFTEN - 1, 0, 0)
     for length in lengths:
         run = 0
         for at in range(length, len(keys) + 1):
@@ -180,5 +172,5 @@ def _round(keys: list[int]) -> tuple[int, int]:
 
 
 def _agree(some: Sequence[int], others: Sequence[int]) -> int:
-    limit = min(len(some), len(others), _FOLLOWING)
+    limit = min(len(some), len(others), TRIED)
     return next((at for at in range(limit) if some[at] != others[at]), limit)

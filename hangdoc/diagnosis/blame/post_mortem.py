@@ -10,6 +10,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, argume
 from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.precedent import blame_of
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.history import END, distinct
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
@@ -26,8 +27,6 @@ _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
 """The sockets of a process close before it has ended, so its peers can fail a moment before its own end is seen; chosen
 by hand."""
-_INNERMOST = 6
-"""Frames of an error's stack in which torch's own is looked for; chosen by hand."""
 _WORK_ERRORS = frozenset({"RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 """What Work.wait() raises (torch 2.13)."""
 _NO_ERROR_OF_ITS_OWN = "the others fell out of a call when a peer left, and this one ended without an error"
@@ -290,7 +289,7 @@ def _in_collective(case: Case, raised: Raised) -> bool:
     line = case.sources.line(inner.file, inner.line) if inner is not None else None
     if line is not None and raised.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
         return True
-    innermost = raised.stack[:_INNERMOST]
+    innermost = raised.stack[:LISTED]
     return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in innermost)
 
 

@@ -14,13 +14,11 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.bounds import COMPARED
+from hangdoc.diagnosis.bounds import COMPARED, TRIED
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.pairing import GAP, Behavior, Pairing
 from hangdoc.diagnosis.frames.stacks import Site
 
-_MOST_STARTS = 6
-"""Behaviors from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
 _MOST_PLACES = 100_000
 """Of one search; chosen by hand: behaviors that need more have little in common."""
 
@@ -193,7 +191,7 @@ def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> l
     behaviors = fold(history, ended)
     if len(behaviors) < 2:
         return []
-    found = [_from_start(history, behaviors, start) for start in behaviors[:_MOST_STARTS]]
+    found = [_from_start(history, behaviors, start) for start in behaviors[:TRIED]]
     found.sort(key=lambda a: a.cost)
     if not found[0].gaps:
         return []

@@ -16,15 +16,10 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.bounds import COMPARED, FEWEST
+from hangdoc.diagnosis.bounds import COMPARED, FEWEST, SCANNED, TRIED
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.frames.stacks import Site, site_of
 from hangdoc.model.journal import PointToPoint
-
-_LONGEST = 12
-"""Calls of a context. Longer ones tell nothing more: half of the programs repeat themselves within that many."""
-NEWEST = 400
-"""Calls of a rank that are read: a ring of the recorder holds 2,000, and what counts lies near its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ def steps(program: RankProgram) -> list[Step]:
         messages = tuple(each for each in messages if each.created_ns <= until)
     sites: dict[int, Site] = {}
     found: list[tuple[int, int, Step]] = []
-    for place, call in enumerate(calls[-NEWEST:]):
+    for place, call in enumerate(calls[-SCANNED:]):
         at = program.site(call)
         found.append(
             (
@@ -75,16 +70,16 @@ def steps(program: RankProgram) -> list[Step]:
                 Step((call.group, call.op, at), (call.op, at), call.thread_id, (call.group, call.op)),
             )
         )
-    for place, batch in enumerate(_batches(messages[-NEWEST:])):
+    for place, batch in enumerate(_batches(messages[-SCANNED:])):
         first = batch[0]
         if first.stack not in sites:
             sites[first.stack] = site_of(journal.stack(first.stack))
         ways = tuple(sorted((message.op, message.peer) for message in batch))
         ops = tuple(op for op, _ in ways)
         step = Step((first.group, ways, sites[first.stack]), (ops, sites[first.stack]), first.thread_id, ways)
-        found.append((first.created_ns, NEWEST + place, step))
+        found.append((first.created_ns, SCANNED + place, step))
     found.sort(key=lambda each: each[:2])
-    return [step for _, _, step in found[-NEWEST:]]
+    return [step for _, _, step in found[-SCANNED:]]
 
 
 def _batches(messages: Sequence[PointToPoint]) -> list[list[PointToPoint]]:
@@ -128,7 +123,7 @@ def own_order(sequence: Sequence[Step]) -> Order:
         for context in contexts:
             followers.setdefault(context, Counter())[step.key] += 1
         # A context is the one before it without this step, and the step: 0 is the empty one.
-        longer = [0, *contexts][:_LONGEST]
+        longer = [0, *contexts][:TRIED]
         contexts = [numbers.setdefault((before, step.key), len(numbers) + 1) for before in longer]
     # What comes so more often than the other way before has become its order: the first rounds are full of it.
     return Order(tuple(each for after, before, each in found if after[each.step.key] <= before), keeps)

@@ -12,14 +12,12 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
-
-_MOST_STACKS = 512
-"""Ranks whose stacks are searched for folders: all ranks run the same torch."""
 
 _GENERATED = "<string>"
 """The file of code that was made from a text, by a library or by hand."""
@@ -153,7 +151,7 @@ def roots_of(job: JobSnapshot) -> tuple[str, ...]:
 
 def _stacks(job: JobSnapshot) -> Iterator[Stack]:
     """Some of each rank's stacks."""
-    for rank in job.ranks[:_MOST_STACKS]:
+    for rank in job.ranks[:SCANNED]:
         last = rank.process.last if rank.process is not None else None
         if last is not None and last.main is not None:
             yield last.main.frames

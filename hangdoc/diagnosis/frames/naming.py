@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import SCANNED
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.model.process import Process, Stack
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import FileNames
-
-_MOST_JOURNALS = 512
-"""Ranks whose journals are searched for files: the ranks of a job run one program, and there may be thousands."""
 
 
 def file_names(job: JobSnapshot) -> FileNames:
@@ -34,7 +32,7 @@ def _working_directory(job: JobSnapshot) -> str:
 def _stacks(job: JobSnapshot) -> Iterator[Stack]:
     for index, rank in enumerate(job.ranks):
         yield from _of_rank(rank)
-        if rank.journal is not None and index < _MOST_JOURNALS:
+        if rank.journal is not None and index < SCANNED:
             yield from rank.journal.stacks
 
 

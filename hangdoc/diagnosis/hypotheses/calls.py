@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from hangdoc.diagnosis.blame.arguments import disagreement
-from hangdoc.diagnosis.bounds import COMPARED
+from hangdoc.diagnosis.bounds import COMPARED, SCANNED
 from hangdoc.diagnosis.calls.alignment import repairs
-from hangdoc.diagnosis.calls.own_order import NEWEST, Order, left_together, own_breaks, own_orders
+from hangdoc.diagnosis.calls.own_order import Order, left_together, own_breaks, own_orders
 from hangdoc.diagnosis.hypotheses.suspects import Ranks, Suspects, classes
 
 _RUNS = (1, 3)
@@ -87,7 +87,7 @@ def _sequence(suspects: Suspects, rank: int) -> list[Hashable]:
         (each.role[0], each.op, tuple(sorted((peer - rank) % world for peer in each.peers)), each.role[-1])
         if each.is_message
         else each.role
-        for each in suspects.case.events.of(rank)[-NEWEST:]
+        for each in suspects.case.events.of(rank)[-SCANNED:]
     ]
 
 

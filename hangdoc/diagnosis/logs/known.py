@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.logs.meetings import CallKey, Meeting
 from hangdoc.model.logged import Alive, Behind, Ended, Logged, Member, Overdue, Progress, Raised, Stream
 from hangdoc.model.snapshot import JobSnapshot
@@ -23,8 +24,6 @@ _DEADLY = (4, 7, 8, 9, 11)
 """SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: no watchdog ends a rank so."""
 _SLACK = 2.0
 """Seconds that the clocks of two hosts, and two threads of one rank, may differ; judgement."""
-_MOST_AFTER = 40
-"""Lines behind the frames of a traceback that ended a program: its error, and what launchers say."""
 STORE = "store/"
 """In place of a group, before the key of the store for which a rank waits."""
 DEFAULT = "0"
@@ -268,7 +267,7 @@ class Known:
         end = self.ends.get(raised.rank) if raised.rank is not None else None
         if stream is None or stream.place.file != raised.place.file or (end is not None and end.status):
             return False
-        return stream.place.line > raised.place.line + 3 * len(raised.stack) + _MOST_AFTER
+        return stream.place.line > raised.place.line + 3 * len(raised.stack) + COMPARED
 
     @cached_property
     def victims(self) -> frozenset[int]:
@@ -311,7 +310,7 @@ class Known:
         if self.logged.ends:
             return True
         file = next((each for each in self.logged.files if each.path == raised.place.file), None)
-        return file is None or raised.place.line + 3 * len(raised.stack) + _MOST_AFTER >= file.lines
+        return file is None or raised.place.line + 3 * len(raised.stack) + COMPARED >= file.lines
 
     def is_behind(self, rank: int, meeting: Meeting) -> Progress | None:
         """Its own word that it had not finished issuing the call when the others had been overdue in it."""

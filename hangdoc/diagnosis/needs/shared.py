@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.needs.resources import Seen, providing
 from hangdoc.diagnosis.program.places import Place
@@ -12,9 +13,6 @@ from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.calls_between import remote_function
 from hangdoc.diagnosis.state.threads import runs_remote_call
 from hangdoc.model.kinds import COMMUNICATING
-
-_CALLERS = 3
-"""Functions that call one another, of which the innermost provides, followed so far. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def shared_of(case: Case, program: Program, waiting: Waiting) -> Shared:
         return Shared(waiting.ranks, could, asked)
     took = {rank for rank in case.ranks if any(case.table.ran(rank, *line) for line in waiting.seen.lines)} | ranks
     level = list(providing(program, waiting.seen))
-    for _ in range(_CALLERS):
+    for _ in range(LISTED):
         gave, never = _came(case, program, level)
         if gave and never:
             return Shared(waiting.ranks, could, asked, gave, never, frozenset(took))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED
 from hangdoc.diagnosis.program.accesses import Write
 from hangdoc.diagnosis.program.bodies import Body
 from hangdoc.diagnosis.program.index import Index
@@ -14,10 +15,6 @@ Place = tuple[Body, int]
 """A function and a node of it."""
 Set = tuple[Body, int, Write]
 """Where something is set."""
-_DEEPEST = 3
-"""Steps from a name to the call that made its object: `net` ← `self.net` ← `Net()`. Judgement."""
-_MOST_NAMESAKES = 4
-"""Methods of one name, of objects whose class is not known, that a call may mean. Judgement."""
 
 
 class Lookup:
@@ -124,7 +121,7 @@ class Lookup:
         name = dotted(read)
         if name in ("self", "cls") and function.owner is not None:
             return [function.owner]
-        if name.count(".") > _DEEPEST:
+        if name.count(".") > DEEPEST:
             return []  # each attribute would ask for the class of the one before
         key = function, node, name
         if name and key not in self._classes:
@@ -141,7 +138,7 @@ class Lookup:
             elif write.kind == "assign" and write.value is not None and not write.key.endswith("[]"):
                 yield from self.classes(where, at, write.value)
 
-    def functions(self, function: Body, node: int, named: ast.AST, depth: int = _DEEPEST) -> list[Body]:
+    def functions(self, function: Body, node: int, named: ast.AST, depth: int = DEEPEST) -> list[Body]:
         """The functions (and classes' bodies) that the expression may stand for: a name, an attribute, `partial(f)`."""
         if depth == 0:
             return []
@@ -174,7 +171,7 @@ class Lookup:
         if dotted(base) and self._imported(function, node, dotted(base).partition(".")[0]) is not None:
             return []
         found = [each for each in self.index.functions_named(named.attr) if each.owner is not None]
-        return found if len(found) <= _MOST_NAMESAKES else []
+        return found if len(found) <= LISTED else []
 
     def called(self, function: Body, node: int, call: ast.Call) -> list[Body]:
         """The functions that the call may run: also `__call__` or `forward` of an object, `__init__` of a class."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.program.expressions import Expressions
 from hangdoc.diagnosis.program.graph import ENTRY, EXIT, RAISES, Graph, Loose, Test
 from hangdoc.diagnosis.program.items import Span
@@ -16,8 +17,6 @@ NEVER_RETURN = {"exit", "quit", "_exit", "abort", "sys.exit", "os._exit", "os.ab
 """Functions that raise or end the process, as they are called: docs.python.org, `NoReturn` in typeshed."""
 SWALLOWING = {"suppress", "raises", "assertRaises", "assertRaisesRegex"}
 """Contexts whose `__exit__` may answer True, by the last name: contextlib, pytest, unittest."""
-_DEEPEST_COPIES = 3
-"""`finally` in `finally`: one that is deeper is not copied for each way in, as each level takes five times the room."""
 _JUMPS = ("return", "break", "continue", "raise")
 
 
@@ -204,7 +203,7 @@ class _Statements(Expressions):
         self._around.append(around)
         done = self._handlers(node, incoming)
         self._around.pop()
-        if self._finals >= _DEEPEST_COPIES:
+        if self._finals >= DEEPEST:
             loose = self._block(node.finalbody, [*done, *(e for edges in around.jumps.values() for e in edges)])
             for jump in around.jumps:
                 self._jump(jump, loose)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from hangdoc.diagnosis.bounds import DEEPEST
+from hangdoc.diagnosis.bounds import DEEPEST, TRIED
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.evaluate import is_expression, names_in
@@ -30,8 +30,6 @@ _SETTINGS = frozenset(("args", "cfg", "config", "conf", "opts", "options", "sett
 _MAKERS = frozenset(("__init__", "__post_init__", "__new__", "<module>"))
 _NO_VALUE = frozenset(("except", "with", "match"))
 """Kinds of predicates that ask for no value of an expression."""
-_MOST = 24
-"""Items of a slice that are looked at for the definitions of one expression."""
 
 
 class Even:
@@ -107,7 +105,7 @@ class Even:
             return self._read[item]
         span = item.span if isinstance(item, Predicate) else None
         found = self._read[item] = dict[str, list[Definition]]()
-        for each in islice(self._program.slice_back(item.file, item.line, expression=span), _MOST):
+        for each in islice(self._program.slice_back(item.file, item.line, expression=span), TRIED):
             if not isinstance(each.item, Definition) or each.relation not in ("defines", "calls"):
                 continue
             if each.path in ((), (item,)):

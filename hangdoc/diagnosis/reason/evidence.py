@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
@@ -25,8 +26,6 @@ BEHIND = "behind, seen"
 """It has decided the outcome of another test, and is seen to differ."""
 _DISTANCES = (1, 2, 3, 4, 6, 9)
 _PLACES = (1, 2, 3, 5, 9)
-_MOST_FOLLOWED = 15
-"""Reasons, the nearest, of which it is asked where their values come from: it takes a slice each."""
 _WAYS = ("recorder", "counters", "stacks")
 """Sources that show which way was taken, and not only what is there now."""
 _STRENGTHS = {Strength.PROVED: "proved", Strength.MAY: "may", Strength.UNKNOWN: "unknown"}
@@ -43,7 +42,7 @@ class Evidence:
     def of(self, listed: Iterable[Reason]) -> dict[Reason, frozenset[str]]:
         """Of each of them."""
         every = sorted(listed, key=lambda each: each.distance)
-        self._followed = {each.item for each in every[:_MOST_FOLLOWED]}
+        self._followed = {each.item for each in every[:TRIED]}
         tests = [e for e in every if not e.of_library and isinstance(e.item, Predicate) and e.item.kind not in LOOPS]
         places = {test.item: place for place, test in enumerate(tests, 1)}
         chained = self._chained(every)

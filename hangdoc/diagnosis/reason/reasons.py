@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hangdoc.diagnosis.bounds import SCANNED
+from hangdoc.diagnosis.bounds import COMPARED, SCANNED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.program.items import Reached
 from hangdoc.diagnosis.program.program import Program
@@ -27,13 +27,8 @@ from hangdoc.diagnosis.reason.ranking import ranked
 from hangdoc.diagnosis.reason.relays import sources_of
 from hangdoc.diagnosis.reason.starts import GUESSED, Kind, Parted, Sides, Start, starts_of
 
-MOST_OF_PLACE = 40
-"""The same of a place that may be one of many."""
-
 MOST_LINES = 5000
 """Of a function that is looked at: longer ones are generated, and tell nobody a reason."""
-MOST_WEIGHED = 60
-"""Reasons that are weighed, the nearest: of each it is asked where its values come from, which takes a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def _weighed(
     known = Known(case, sides)
     every = {item: judged(known, sides, item, each) for item, each in arrivals.items()}
     listed = [each for each in _with_sources(every) if each.strength > Strength.ALIKE]
-    nearest = sorted(listed, key=lambda each: (each.of_library, each.distance))[:MOST_WEIGHED]
+    nearest = sorted(listed, key=lambda each: (each.of_library, each.distance))[:COMPARED]
     return Evidence(known, case.program, sides, parted=parted).of(nearest)
 
 
@@ -83,7 +78,7 @@ def _arrivals(program: Program, starts: Iterable[Start]) -> dict[Item, list[Arri
     for start in starts:
         file, line = start.lines[0]
         stack = start.lines if start.kind not in GUESSED else ()
-        most = SCANNED if start.kind not in GUESSED else MOST_OF_PLACE
+        most = SCANNED if start.kind not in GUESSED else COMPARED
         function = program.function(file, line)
         if function is not None and function.end_line - function.line > MOST_LINES:
             continue

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -21,8 +22,6 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack, Thread
 
 CULPRITS, OTHERS = 0, 1
-MOST_STACKS = 4
-"""Different stacks of one side that are sliced; the ranks of a side are there because they did the same."""
 
 
 class Kind(IntEnum):
@@ -154,7 +153,7 @@ def _now(case: Case, side: int, ranks: Iterable[int]) -> Iterator[Start]:
         for stack, kind in _stacks(case, rank):
             key = tuple((f.file, f.line) for f in stack)
             folded.setdefault(key, (stack, {}, kind))[1][rank] = None
-    most = sorted(folded.values(), key=lambda each: (each[2], -len(each[1])))[:MOST_STACKS]
+    most = sorted(folded.values(), key=lambda each: (each[2], -len(each[1])))[:LISTED]
     for stack, those, kind in most:
         yield from _begun(side, tuple(those), stack, kind)
 
@@ -232,5 +231,5 @@ def _waits(case: Case, sides: Sides) -> Iterator[Start]:
     """The threads that wait for something other than a collective, which all its members provide."""
     for side in (CULPRITS, OTHERS):
         apart = {r for r in sides[side] if (a := case.activities.get(r)) and a.kind != ActivityKind.IN_COLLECTIVE}
-        for rank in sorted(apart)[:MOST_STACKS]:
+        for rank in sorted(apart)[:LISTED]:
             yield from (Start(side, (rank,), stack, kind) for stack, kind in _stacks(case, rank))

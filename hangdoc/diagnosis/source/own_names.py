@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 from collections import deque
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.settings import Setting, place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, walk
 from hangdoc.model.process import Frame
-
-_MOST_SETTINGS = 24
-"""Settings that are looked at for one name; chosen by hand."""
 
 
 def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
@@ -31,7 +29,7 @@ def own_name_polled(sources: Sources, where: Frame) -> Setting | None:
     paths = [call.args[0] if call.args else getattr(call.func, "value", call) for call in asked]
     steps = deque((here, part) for path in paths for part in _parts(path))
     seen = 0
-    while steps and seen < _MOST_SETTINGS:
+    while steps and seen < TRIED:
         at, part = steps.popleft()
         for setting in settings(sources, at, part):
             seen += 1

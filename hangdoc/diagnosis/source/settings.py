@@ -21,14 +21,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import children, dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.asked import answers_to, can_be_method
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_MOST_CALLS = 4
-"""Calls of a function that a parameter is followed to; more of them say nothing. Chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ def _arguments(sources: Sources, at: Place, name: str) -> Iterator[Setting]:
     calls = list(sources.user_calls(called))
     if owner is not None and called == owner.name:  # `return cls(enabled=…)` of its own methods
         calls += [c for c in sources.user_calls("cls") if c.file == at.file and holds(owner, c.call.lineno)]
-    if len(sources.user_definitions(called)) > 1 or len(calls) > _MOST_CALLS:
+    if len(sources.user_definitions(called)) > 1 or len(calls) > LISTED:
         return
     parameters = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     bound = parameters[1:] if parameters[:1] in (["self"], ["cls"]) else parameters
@@ -254,7 +253,7 @@ def _of_fields(sources: Sources, name: str) -> Iterator[Setting]:
     for owner in _classes_with_field(sources, name):
         fields = [f.target.id for f in owner.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)]
         calls = sources.user_calls(owner.name)
-        for each in calls if len(calls) <= _MOST_CALLS else ():
+        for each in calls if len(calls) <= LISTED else ():
             value = argument_of(each.call, fields, name)
             if value is not None:
                 here = Place(each.file, each.tree, each.function)

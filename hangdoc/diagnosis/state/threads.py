@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 
+from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
@@ -32,8 +33,6 @@ from hangdoc.model.snapshot import RankSnapshot
 
 FOLLOWED = frozenset({ActivityKind.LOCK, ActivityKind.IO, ActivityKind.REMOTE_CALL})
 """What a rank waits in that a thread may end."""
-_MOST_HOPS = 8
-"""Threads of a chain; chosen by hand: more than any program seen."""
 
 
 class End(Enum):
@@ -162,7 +161,7 @@ class Threads:
             return None
         node = Node(rank, process, thread)
         hops: list[Hop] = []
-        while len(hops) < _MOST_HOPS:
+        while len(hops) < TRIED:
             following, lock, answers = self._next(node)
             if following is None:
                 hops.append(Hop(node))

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.bounds import DEEPEST, NAMED
+from hangdoc.diagnosis.bounds import COMPARED, DEEPEST, NAMED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
@@ -33,8 +33,6 @@ from hangdoc.diagnosis.source.syntax import enclosing_function, has_blocks, hold
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
-_MOST_MARKS = 40
-"""What differs, looked into at most; chosen by hand."""
 _NOTHING = frozenset({"0", "False", "None"})
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _MADE = frozenset({"__init__", "__post_init__", "setup", "reset"})
@@ -89,7 +87,7 @@ class _Statement:
 
 def left_behind(case: Case, ranks: SideRanks) -> list[LeftBehind]:
     """What one side alone has left behind, with the condition under which it did."""
-    marks = list(_of_one_side(case, ranks))[:_MOST_MARKS]
+    marks = list(_of_one_side(case, ranks))[:COMPARED]
     statements = _statements(case.sources) if marks else {}
     found: dict[tuple[str, int, str], LeftBehind] = {}
     stacks = [[user_stack(case.activities[r].stack) for r in side if r in case.activities] for side in ranks]

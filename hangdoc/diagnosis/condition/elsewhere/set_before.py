@@ -16,7 +16,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hangdoc.diagnosis.bounds import DEEPEST, LISTED, NAMED
+from hangdoc.diagnosis.bounds import COMPARED, DEEPEST, LISTED, NAMED, TRIED
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.told_settings import (
     COMPREHENSIONS,
@@ -47,10 +47,6 @@ from hangdoc.model.asked import is_constant
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
-_MOST_SETTINGS = 6
-"""Places that set one value; more of them say nothing. Chosen by hand."""
-_MOST_SEEN = 32
-"""Settings that are looked at in all; chosen by hand."""
 REORDERED = f"{WORDS['ordered']} under"
 """How a test decides what a loop goes over, where its suite reverses, sorts or shuffles that."""
 _HANDED_ON = ("given", "item", "returned")
@@ -266,7 +262,7 @@ class _Walk:
         if counts and isinstance(value, ast.Name | ast.Call):
             found = [each for each in found if each.how in (*WORDS, "given", "item") or is_plain(each.value)]
         found = [each for each in found if self._puts_in_wanted(each) and guards(each.at.tree, each.line)] or found
-        if not found or len(found) > _MOST_SETTINGS or len(self.settled) > _MOST_SEEN:
+        if not found or len(found) > TRIED or len(self.settled) > COMPARED:
             return
         self.settled |= set(map(place_of_setting, found))
         if isinstance(value, ast.Call):

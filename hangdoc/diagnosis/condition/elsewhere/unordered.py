@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.bounds import DEEPEST
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -26,8 +26,6 @@ from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, target_t
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 
-_MOST_CALLERS = 4
-"""Callers of a call in which its loop may be; chosen by hand."""
 _SET = "is a set, whose order may differ from process to process,"
 _LISTING = "is the listing of a folder, whose order may differ from process to process,"
 _COMBINES = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
@@ -69,7 +67,7 @@ def item_of_unordered(sources: Sources, stack: Stack) -> ItemOfUnordered | None:
 
     Example: `for role in frozenset(table): ⏎ new_group(table[role])` → that loop.
     """
-    for frame in user_stack(stack)[:_MOST_CALLERS]:
+    for frame in user_stack(stack)[:LISTED]:
         at = place_of(sources, frame.file, frame.line)
         if at is None:
             return None

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hangdoc.diagnosis.bounds import NAMED, TRIED
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.loops.left_out import is_full
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
@@ -32,16 +33,12 @@ from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_MOST_STEPS = 12
-"""Containers that are made of one another, followed this far; chosen by hand."""
-_MOST = 2
-"""Conditions; more of them are no reason any more. Chosen by hand."""
 
 
 def items_of_value(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Condition]:
     """The same for what the value holds, or counts, which stands in the function ``here``: `len(devices)`."""
-    found = dict.fromkeys(_Search(sources).of_value(file, here, value, _MOST_STEPS))
-    return list(found) if len(found) <= _MOST else []
+    found = dict.fromkeys(_Search(sources).of_value(file, here, value, TRIED))
+    return list(found) if len(found) <= NAMED else []
 
 
 def items_counted(sources: Sources, file: str, line: int) -> list[Answer]:
