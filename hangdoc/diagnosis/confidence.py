@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.missing_request import MissingRequest
 from hangdoc.diagnosis.blame.unset_key import UnsetKey
 from hangdoc.diagnosis.calls.alignment import crossed_before
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -47,8 +48,8 @@ def how_sure(
 
 def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     """True if the evidence points to the blamed ranks alone, and nothing that is alive can end the wait. Of ranks whose
-    calls show that they alone made one under a test of the rank, and of those whose key alone the store lacks, that is
-    who they are."""
+    calls show that they alone made one under a test of the rank, of those whose key alone the store lacks, and of those
+    who alone could make a call that an answer waits for, that is who they are."""
     unsure = found.alternatives or case.hidden or outcome != Outcome.HANG or isinstance(found.found, Supposed)
     if unsure or not (found.proved or will_never_go_on(case, found)):
         return False
@@ -56,7 +57,9 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     if said is not None and crossed_before(said.alignment) is not None:
         return False
     by_rank = said is not None and said.branch_point is not None and said.branch_point.rank_like
-    shown = isinstance(found.found, UnsetKey) or (by_rank and said is not None and not said.alignment.history.inferred)
+    shown = isinstance(found.found, UnsetKey | MissingRequest) or (
+        by_rank and said is not None and not said.alignment.history.inferred
+    )
     needed = LIKELY if shown else CERTAIN
     likeliest = next(iter(hypotheses(case, found)), None)
     return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= needed

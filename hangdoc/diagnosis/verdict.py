@@ -52,6 +52,7 @@ from hangdoc.diagnosis.logs.code import with_branch
 from hangdoc.diagnosis.logs.judge import judged, no_more_than_stacks_show, tells_of_calls, told_in_logs
 from hangdoc.diagnosis.naming.named import named as named_of
 from hangdoc.diagnosis.outcome import has_nothing_to_do, outcome_of, until_a_hang
+from hangdoc.diagnosis.reason.provisions import is_library_file
 from hangdoc.diagnosis.recorded import caught_evidence, ran_evidence, recorded_evidence
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.source.backward_lines import with_backward_lines
@@ -276,10 +277,10 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = how_sure(case, found, named, outcome, "; ".join(filter(None, (*doubts, unlinked))), branch)
     sides, raised = _with_raised(case, found, sides, named.why)
     branch = sides.branch if sides is not None else None
-    unsaid = outcome == Outcome.HANG and branch is None and not any(conditions_in(named.why))
     nearest: Message = ""
-    if unsaid and confidence != Confidence.CERTAIN:
-        branch, nearest = _likeliest(case, found)
+    if outcome == Outcome.HANG and confidence != Confidence.CERTAIN and _is_unsaid(case, branch, named):
+        likely, nearest = _likeliest(case, found, branch)
+        branch = likely or branch
         sides = Divergence(sides.sides if sides is not None else (), branch) if branch is not None else sides
     return Diagnosis(
         outcome=outcome,
@@ -341,11 +342,18 @@ def _with_raised(
     return replace(sides, branch=branch), words
 
 
-def _likeliest(case: Case, found: Blame[Explanation]) -> tuple[Branch | None, Message]:
+def _is_unsaid(case: Case, branch: Branch | None, named: Finding) -> bool:
+    """True if no condition is told, or one of a library's where the program's own tests were recorded."""
+    if branch is None:
+        return not any(conditions_in(named.why))
+    return bool(case.execution) and branch.moment is None and is_library_file(branch.file)
+
+
+def _likeliest(case: Case, found: Blame[Explanation], told: Branch | None) -> tuple[Branch | None, Message]:
     # Whoever has a condition does not wait for the import.
     from hangdoc.diagnosis.causes.likeliest import likeliest
 
-    return likeliest(case, found)
+    return likeliest(case, found, told)
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

@@ -29,10 +29,10 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "tr
 """Kind of a predicate → that of a branch; 'if' of any other."""
 
 
-def likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+def likeliest(case: Case, blame: Blame[Explanation], told: Branch | None) -> tuple[Branch | None, Message]:
     """The likeliest of the reasons, and in words, else what the recorders show to be odd; (None, '') where neither is
-    there."""
-    found = _likeliest(case, blame)
+    there. Of a library's test that is ``told``, and that nobody saw to part them, the second alone takes the place."""
+    found = _likeliest(case, blame) if told is None else (None, "")
     return found if found[0] is not None else _alone_in_spectra(case, blame)
 
 
