@@ -56,10 +56,8 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     said = found.diverged
     if said is not None and crossed_before(said.alignment) is not None:
         return False
-    by_rank = said is not None and said.branch_point is not None and said.branch_point.rank_like
-    shown = isinstance(found.found, UnsetKey | MissingRequest) or (
-        by_rank and said is not None and not said.alignment.history.inferred
-    )
+    point = said.branch_point if said is not None and not said.alignment.history.inferred else None
+    shown = isinstance(found.found, UnsetKey | MissingRequest) or (point is not None and point.rank_like)
     needed = LIKELY if shown else CERTAIN
     likeliest = next(iter(hypotheses(case, found)), None)
     return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= needed
