@@ -275,11 +275,22 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None, *, by_rank
     alike = {name for name, values in seen.items() if len(values) == 1 and len(values[0].ranks) == len(case.ranks)}
     found = with_settings(case.sources, file, line, found, alike.__contains__, by_rank=by_rank)
     found = found or items_counted(case.sources, file, line)
+    found = [replace(each, tests=tuple(t for t in each.tests if not _came_out_alike(case, t))) for each in found]
+    found = [each for each in found if each.tests]
     unordered = unordered_at(case.sources, file, line)
     if unordered is None:
         return found
     made = {(each.file, each.line) for each in unordered.tests}
     return [unordered, *(each for each in found if not made.issuperset((t.file, t.line) for t in each.tests))]
+
+
+def _came_out_alike(case: Case, test: Condition) -> bool:
+    """True if the recorders show that the test has only ever come out in one way, on all ranks that came to it."""
+    outcomes = case.table.outcomes
+    ranks = outcomes.recorded() if case.execution else {}
+    came = [rank for rank in ranks if outcomes.on_line((rank,), test.file, test.line)]
+    places = outcomes.on_line(came, test.file, test.line) if len(came) > 1 else []
+    return bool(places) and all(outcomes.is_alike(came, place) for place in places)
 
 
 def chosen_without_order(case: Case, stack: Stack) -> tuple[Message, Condition | None]:

@@ -75,6 +75,12 @@ class Outcomes:
         per_rank = [set(self._of_rank(rank)) for rank in ranks]
         return set.intersection(*per_rank) if per_rank else set()
 
+    def is_alike(self, ranks: Iterable[int], place: Place) -> bool:
+        """True if the test has only ever had one value, the same on all of the ranks."""
+        found = [self.of(rank, place) for rank in ranks]
+        had = {value for each in found if each is not None for value, count in each.counts.items() if count}
+        return len(had) == 1 and all(each is not None and each.whole for each in found)
+
     def on_line(self, ranks: Iterable[int], file: str, line: int) -> list[Place]:
         """Those of them that begin on a line, in their order."""
         return sorted(place for place in self.common(ranks) if place[:2] == (file, line))

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from hangdoc.diagnosis.causes.phrases import line_of
+from hangdoc.diagnosis.execution.outcomes import RECORDER
 from hangdoc.diagnosis.frames.landmarks import advice
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
@@ -60,7 +61,7 @@ def _in_one_line(facts: Facts) -> bool:
 
 def _rounds(facts: Facts) -> Message:
     loop, test = facts.parted.loop, facts.decides
-    if loop is not None and loop.kind in LOOPS and test in (None, loop):
+    if loop is not None and loop.kind in LOOPS and (test is None or test.kind in LOOPS):
         return ["give every rank as many rounds of ", condition(facts, loop), " (agree on the number before)"]
     ends = test or loop
     if ends is None:
@@ -83,6 +84,10 @@ def _wait(facts: Facts) -> Message:
     timeout: Message = [", and give the wait at ", line, " a timeout"]
     if missed is None or not names_lines(missed):
         return ["look at what is to end the wait at ", line, ", and give it a timeout"]
+    item = facts.reason.item if facts.reason is not None and facts.reason.source == RECORDER else None
+    if isinstance(item, Predicate) and item.kind not in LOOPS and facts.leads_to_it(item):
+        way: Message = [" whichever way ", condition(facts, item), " goes"]
+        return ["let ", Ranks(facts.culprits), " end that wait", way, timeout]
     if facts.is_misnamed:
         return ["compare the key that ", lines_of(missed), " sets, and its store, with what is waited for at ", line]
     if facts.kept_away is not None:

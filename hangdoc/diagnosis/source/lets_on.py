@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.bounds import DEEPEST, TRIED
+from hangdoc.diagnosis.bounds import DEEPEST, LISTED
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.handlers import calls_of
@@ -50,7 +50,7 @@ def what_lets_on(sources: Sources, stack: Stack) -> list[Frame]:
             polled = file == where.file and holds(here.function, line) and function == polling
             if not polled and function not in names("makes_object"):
                 found.setdefault((file, line), Frame(file, line, function))
-            if len(found) > TRIED:
+            if len(found) > LISTED:
                 return []
     return list(found.values())
 
@@ -59,7 +59,7 @@ def what_sets_keys(sources: Sources) -> list[Frame]:
     """The lines of the program that set keys of a store; [] where there are too many."""
     calls = [each for each in sources.user_calls(*names("store_setter")) if isinstance(each.call.func, ast.Attribute)]
     found = list(dict.fromkeys(each.at for each in calls if len(each.call.args) > 1))
-    return found if len(found) <= TRIED else []
+    return found if len(found) <= LISTED else []
 
 
 def functions_that_let_on(sources: Sources, lines: list[Frame], deep: int = DEEPEST) -> set[str]:
