@@ -285,12 +285,14 @@ def _answers(case: Case, file: str, line: int, branch: Branch | None, *, by_rank
 
 
 def _came_out_alike(case: Case, test: Condition) -> bool:
-    """True if the recorders show that the test has only ever come out in one way, on all ranks that came to it."""
+    """True if the recorders show that the test has only ever come out in one way, on all ranks that came to it; on one
+    alone, more than once."""
     outcomes = case.table.outcomes
     ranks = outcomes.recorded() if case.execution else {}
     came = [rank for rank in ranks if outcomes.on_line((rank,), test.file, test.line)]
-    places = outcomes.on_line(came, test.file, test.line) if len(came) > 1 else []
-    return bool(places) and all(outcomes.is_alike(came, place) for place in places)
+    places = outcomes.on_line(came, test.file, test.line)
+    often = len(came) > 1 or all((one := outcomes.of(came[0], place)) and one.times > 1 for place in places)
+    return bool(places) and often and all(outcomes.is_alike(came, place) for place in places)
 
 
 def chosen_without_order(case: Case, stack: Stack) -> tuple[Message, Condition | None]:
