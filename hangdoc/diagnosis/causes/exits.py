@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.arguments import arguments_text
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import (
-    Blame,
-    Gone,
-)
+from hangdoc.diagnosis.explanation import Blame, Gone, Refused
+from hangdoc.diagnosis.hypotheses.formed import has_aborted
+from hangdoc.diagnosis.state.endings import refused_piece
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 
 
 @cause("HD403", explains=Gone, order=10)
@@ -31,6 +31,38 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
         sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
         "a debugger holds the process" if traced else "a signal stopped it (SIGSTOP, or ctrl-Z)",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
+    )
+
+
+@cause("HD104", explains=Gone, order=20)
+def refused(case: Case, blame: Blame[Gone]) -> Finding | None:
+    """HD104: gloo aborts a rank that gets more bytes than it expects, and says how many."""
+    said, dead = case.gloo_refused, tuple(r for r in blame.culprits if has_aborted(case, r))
+    if not said or not dead:
+        return None
+    alone = not any(has_aborted(case, rank) for rank in case.ranks if rank != dead[0])
+    piece = refused_piece(said) if alone else ""
+    theirs: Message = ""
+    if isinstance(blame.found, Refused):
+        call = blame.found.call
+        theirs = [Ranks(blame.found.others), f" gave {call.op} the tensor {arguments_text(call)}", at(call.frame)]
+    entered = " in a collective that the ranks entered with different sizes or dtypes"
+    return Finding(
+        "HD104",
+        sentence(
+            [
+                Ranks(dead),
+                " aborted",
+                at(case.activities[dead[0]].where),
+                entered,
+                f", where it {piece}" if piece else "",
+            ],
+            theirs,
+        ),
+        f"gloo ends a rank that receives more bytes than its own tensor has: {said}; either the tensors differ, or one "
+        "side is one call late and two different calls were paired",
+        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first), and the same calls in "
+        "the same order",
     )
 
 

@@ -166,13 +166,14 @@ def _without_culprits(case: Case) -> FormKind:
 
 def _argument(case: Case, culprits: Ranks) -> str:
     """'arguments' or 'root', where the culprits gave another one than others."""
-    if case.job.ended and case.gloo_refused and all(_has_aborted(case, rank) for rank in culprits):
+    if case.job.ended and case.gloo_refused and all(has_aborted(case, rank) for rank in culprits):
         return "arguments"
     found: Disagreement | None = disagreement(case, ended=case.job.ended)
     return found.what if found is not None and any({*side} == {*culprits} for side in found.sides) else ""
 
 
-def _has_aborted(case: Case, rank: int) -> bool:
+def has_aborted(case: Case, rank: int) -> bool:
+    """True if it was ended by SIGABRT, as gloo ends a rank."""
     end = case.ranks[rank].exit
     return end is not None and end.fatal_signal == signal.SIGABRT
 
