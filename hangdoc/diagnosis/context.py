@@ -14,7 +14,7 @@ from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.repair import smallest_repairs
 from hangdoc.diagnosis.calls.stack_calls import from_stacks, held_up_in_groups, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
-from hangdoc.diagnosis.execution.parting import Executions
+from hangdoc.diagnosis.execution.executions import Executions
 from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names

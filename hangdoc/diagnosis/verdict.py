@@ -281,7 +281,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     if outcome == Outcome.HANG and confidence != Confidence.CERTAIN and _is_unsaid(case, branch, named):
         likely, nearest = _likeliest(case, found, branch)
         branch = likely or branch
-        sides = Divergence(sides.sides if sides is not None else (), branch) if branch is not None else sides
+        sides = Divergence(sides.sides if sides is not None else (), likely) if likely is not None else sides
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),

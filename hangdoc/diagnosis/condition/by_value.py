@@ -9,7 +9,7 @@ What came out so is recorded; what the call goes by is the backward slice from i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -27,7 +27,7 @@ def parted_by_value(case: Case, ranks: SideRanks, gap: Gap | None, *, ever: bool
 
     ``ranks``: the culprits, the others; ``gap``: where their calls differ, if they do. ``ever``: also what came out so
     before the last call that the sides made alike."""
-    new = case.execution.new(*ranks) if all(ranks) else {}
+    new: Mapping[Key, str] = case.execution.new(*ranks) if all(ranks) else {}
     new = new or (case.execution.once_only(*ranks) if ever and all(ranks) else {})
     if not new:
         return None

@@ -5,6 +5,6 @@
 ``outcomes``   the tests, one jump each
 ``decisions``  the conditions and loops that these jumps make up
 ``traces``     decisions and calls in their order, which ``alignment`` lays side by side
-``parting``    where two ranks parted, by these
+``parting``    where two ranks parted, by these; ``executions`` of all ranks, and what came out as never before
 ``moments``    when a condition came out as nowhere before
 """

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
 from hangdoc.diagnosis.execution.decisions import Key
+from hangdoc.diagnosis.execution.executions import Executions
 from hangdoc.diagnosis.execution.outcomes import Outcome, Place, place_of
-from hangdoc.diagnosis.execution.parting import Executions
 from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.execution.tested import ENDED, FALSE, ROUND, TRUE, Condition, condition_at
 from hangdoc.model.branches import LAST

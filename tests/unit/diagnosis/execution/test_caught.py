@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.execution.caught import caught_alone
-from hangdoc.diagnosis.execution.parting import Executions
+from hangdoc.diagnosis.execution.executions import Executions
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.branches import BranchCounts, Caught, Taken

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from hangdoc.diagnosis.execution.executions import Executions
 from hangdoc.diagnosis.execution.moments import apart, moment
-from hangdoc.diagnosis.execution.parting import Executions
 from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.sources import Sources

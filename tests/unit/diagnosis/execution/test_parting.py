@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hangdoc.diagnosis.execution.decisions import decisions, part_of, whole_counts
+from hangdoc.diagnosis.execution.executions import Executions
 from hangdoc.diagnosis.execution.moments import moment
-from hangdoc.diagnosis.execution.parting import Executions, Parting
+from hangdoc.diagnosis.execution.parting import Parting
 from hangdoc.diagnosis.execution.table import Table
 from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.source.guards import Guard
