@@ -31,6 +31,7 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.caught import caught_alone
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
@@ -149,7 +150,7 @@ def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, 
         "HD103",
         extra_or_missing_call(case, blame, gap).verdict,
         joined(
-            [_error(journal), " led ", Ranks(thrown), f" {calls}" if thrown == blame.culprits else "", ", at ", at],
+            [_error(case, journal, point, thrown), " led ", Ranks(thrown), f" {calls}" if thrown == blame.culprits else "", ", at ", at],
             f"it says: {says}" if says else "",
             f"it last wrote: {wrote}" if wrote else "",
         ),
@@ -183,12 +184,17 @@ def _says(journal: Journal | None) -> str:
     return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at))
 
 
-def _error(journal: Journal | None) -> Message:
-    """'the ValueError of train.py:12 load()', where a rank still handles it."""
-    if journal is None:
+def _error(case: Case, journal: Journal | None, point: BranchPoint, thrown: tuple[int, ...]) -> Message:
+    """'the ValueError of train.py:12 load()', where a rank still handles it, or recorders saw it caught there alone."""
+    if journal is not None:
+        where = place(next(iter(user_stack(journal.handled_at)), None))
+        return [f"the {journal.handled}", [" of ", where] if where else ""]
+    processes = {rank: each.process for rank, each in case.ranks.items()}
+    caught = caught_alone(case.sources, processes, point.file, point.guard, thrown)
+    last = next(iter(caught.values()), None)
+    if last is None or len({each.exception for each in caught.values()}) > 1:
         return "an exception"
-    where = place(next(iter(user_stack(journal.handled_at)), None))
-    return [f"the {journal.handled}", [" of ", where] if where else ""]
+    return [f"the {last.exception}", [" of ", place(Frame(last.file, last.line, last.function))] if last.file else ""]
 
 
 def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> Finding:
