@@ -31,6 +31,7 @@ from hangdoc.model.ran import RanCode
 
 # Of an answer; twice what the probe says, where it says so much.
 _MOST_CODES = 8000
+_OWN_BRANCHES = MOST_BRANCHES * 3 // 4
 _MOST_LINES = 20_000
 _MOST_TESTS = 20_000
 _MOST_BYTECODE = 1 << 17
@@ -84,10 +85,16 @@ def recorded(answer: Any, python: str) -> Recorded:
 
 
 def _kept(tests: Sequence[BranchCounts | None], decided: Iterable[int]) -> list[int]:
-    """The tests that are kept: those decided last, and those that came out in both ways, before others."""
+    """The tests that are kept: those decided last, and those that came out in both ways, before others.
+
+    Most of the room is first for those of the program itself, also where they came out in one way alone: another rank
+    may tell of the other way, and a library's loop decides more in a step than the program does.
+    """
     both = [number for number, test in enumerate(tests) if test is not None and all(test.counts)]
     every = [number for number, test in enumerate(tests) if test is not None]
-    return sorted(list(dict.fromkeys((*reversed(list(decided)), *both, *every)))[:MOST_BRANCHES])
+    order = list(dict.fromkeys((*reversed(list(decided)), *both, *every)))
+    own = [number for number in order if (test := tests[number]) is not None and not is_library_file(test.file)]
+    return sorted(list(dict.fromkeys((*own[:_OWN_BRANCHES], *order)))[:MOST_BRANCHES])
 
 
 def _code(row: list[Any], minor: int) -> tuple[RanCode, bool] | None:
