@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.nearest import reasons_of, sides_of
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.items import Predicate
@@ -21,8 +21,9 @@ from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK, Item, Reason, line_of_
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.spectra import odd_in_spectra
 from hangdoc.diagnosis.source.guards import loops_around
+from hangdoc.diagnosis.state.process import calls_of_threads
 from hangdoc.model.diagnosis import Branch
-from hangdoc.model.message import Condition, Message, Ranks
+from hangdoc.model.message import Condition, Message, Place, Ranks
 from hangdoc.model.process import Stack
 
 _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "try", "with": "try", "match": "match"}
@@ -33,7 +34,9 @@ def likeliest(case: Case, blame: Blame[Explanation], told: Branch | None) -> tup
     """The likeliest of the reasons, and in words, else what the recorders show to be odd; (None, '') where neither is
     there. Of a library's test that is ``told``, and that nobody saw to part them, the second alone takes the place."""
     found = _likeliest(case, blame) if told is None else (None, "")
-    return found if found[0] is not None else _alone_in_spectra(case, blame)
+    for ask in (_alone_in_spectra, _delayed):
+        found = found if found[0] is not None else ask(case, blame)
+    return found
 
 
 def _likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
@@ -75,6 +78,34 @@ def _alone_in_spectra(case: Case, blame: Blame[Explanation]) -> tuple[Branch | N
     at = Condition(line_of_item(case, item), item.file, item.line)
     said: Message = ["of all that was recorded, ", at, " alone came out otherwise on ", Ranks(blame.culprits)]
     return Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), said
+
+
+def _delayed(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    """Of two threads of the one culprit that are in calls at once, the one test in front of the call of either that
+    came out otherwise on it, and in words: what it led to took time there; (None, '') where there is none, or several.
+
+    Example: `if rank == 0: write_names()`, and then the all_gather of the thread that saves → that `if`, on rank 0.
+    """
+    others = others_of(case, blame)
+    if len(blame.culprits) != 1 or not others or not isinstance(blame.found, Diverged):
+        return None, ""
+    calls = calls_of_threads(case.ranks[blame.culprits[0]].process)
+    odd = {
+        item: frame
+        for frame in (frame for stack in calls if len(calls) > 1 for frame in user_stack(stack))
+        if (function := case.program.function(frame.file, frame.line)) is not None
+        for item in function.predicates
+        if item.kind == "if" and item.line < frame.line
+        if case.table.differs(item, ("True", "False"), blame.culprits, others)
+    }
+    if len(odd) != 1:
+        return None, ""
+    item, frame = next(iter(odd.items()))
+    at = Condition(line_of_item(case, item), item.file, item.line)
+    call = Place(frame.file, frame.line, plain(frame.function))
+    apart: Message = [", which came out otherwise on ", Ranks(blame.culprits), " than on ", Ranks(others)]
+    said: Message = ["in which order the threads call may go by ", at, apart, " before the call at ", call]
+    return Branch(at.file, at.line, at.source, "if"), said
 
 
 def _is_even(case: Case, reason: Reason) -> bool:

@@ -15,9 +15,8 @@ from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.naming.waits import Wait, is_shutting_down, wait_of
 from hangdoc.diagnosis.needs.need import NeedKind
-from hangdoc.diagnosis.state.process import descendants, kind_mark
+from hangdoc.diagnosis.state.process import calls_of_threads, descendants
 from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
-from hangdoc.model.process import Stack
 
 Test = Callable[[Facts], bool]
 
@@ -109,19 +108,7 @@ def _asks_no_more(facts: Facts) -> bool:
 
 def _two_threads_call(facts: Facts) -> bool:
     """Two threads of a culprit are in calls."""
-    return any(len(threads_in_calls(facts, rank)) > 1 for rank in facts.culprits)
-
-
-def threads_in_calls(facts: Facts, rank: int) -> list[Stack]:
-    """The stacks of the rank's threads that are in calls of torch.distributed."""
-    process = facts.case.ranks[rank].process
-    threads = process.last.threads if process is not None and process.last is not None else ()
-    return [thread.frames for thread in threads if _is_in_call(thread.frames)]
-
-
-def _is_in_call(stack: Stack) -> bool:
-    mark = kind_mark(stack)
-    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
+    return any(len(calls_of_threads(facts.case.ranks[rank].process)) > 1 for rank in facts.culprits)
 
 
 def _child_has_joined(facts: Facts) -> bool:

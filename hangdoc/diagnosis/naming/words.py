@@ -27,7 +27,7 @@ from hangdoc.diagnosis.execution.outcomes import RECORDER
 from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
-from hangdoc.diagnosis.naming.codes import code_of, threads_in_calls
+from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
@@ -37,6 +37,7 @@ from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.state.endings import origin, own_words
+from hangdoc.diagnosis.state.process import calls_of_threads
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, conditions_in, joined, sentence
@@ -225,7 +226,7 @@ def _child_joined(facts: Facts) -> Message:
 
 def _two_threads(facts: Facts) -> Message:
     """'two threads of rank 1 are in calls at once, at train.py:51 step() and train.py:29 write()'."""
-    calls = threads_in_calls(facts, facts.culprits[0])
+    calls = calls_of_threads(facts.case.ranks[facts.culprits[0]].process)
     lines = {frame.file + str(frame.line): place(frame) for stack in calls for frame in user_stack(stack)[:1]}
     where: Message = [", at ", Joined(list(lines.values()), " and ")] if len(lines) > 1 else ""
     return ["two threads of ", Ranks(facts.culprits), " are in calls at once", where]

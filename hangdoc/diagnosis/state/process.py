@@ -211,6 +211,13 @@ def kind_mark(stack: Stack) -> Landmark | None:
     return marks[0] if marks else None
 
 
+def calls_of_threads(process: Process | None) -> list[Stack]:
+    """The stacks of the process's threads that are in collectives."""
+    threads = process.last.threads if process is not None and process.last is not None else ()
+    marks = [(thread.frames, kind_mark(thread.frames)) for thread in threads]
+    return [stack for stack, mark in marks if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE]
+
+
 def mark_with_words(stack: Stack, kind: ActivityKind) -> Landmark | None:
     """The landmark of that kind with words that is nearest to user code: 'new_group …' rather than its helper."""
     marks = (landmark(frame) for frame in reversed(below_user(stack)))
