@@ -166,6 +166,21 @@ def test_a_rank_of_many_branches_takes_twelve_kilobytes_of_a_snapshot() -> None:
     assert sizes[1] - sizes[0] <= 12_288
 
 
+def test_the_programs_own_tests_are_kept_before_those_that_a_librarys_loop_decided_last() -> None:
+    trainer = "/usr/lib/python3/dist-packages/transformers/trainer.py"
+    codes = [
+        ["/job/train.py", "run", 1, [78], [78], True, "", ""],
+        [trainer, "train", 1, [2], [2], True, "", ""],
+    ]
+    own = [0, 78, 11, 78, 27, "VN", 0, 2, "", True, 0]
+    tests = [own, *([1, 2, n, 2, n + 9, "TF", 1, 1, "", True, 0] for n in range(300))]
+    events = [part for n in range(300) for part in (1 + n, "T", 1_000 + n)]
+    found = recorded(answer(codes=codes, tests=tests, threads=[[MAIN, events]]), "3.13.0")
+    kept = [branch.file for branch in found.branches]
+    assert (kept.count("/job/train.py"), kept.count(trainer)) == (1, MOST_BRANCHES - 1)
+    assert found.taken  # and what these decided goes with them
+
+
 def test_a_snapshot_from_before_there_were_branches_is_read(tmp_path: Path) -> None:
     job = JobSnapshot(0.0, "watch", ranks=(RankSnapshot(0, "hosta", "probe", process=Process(1, 0, "rank")),))
     value = json.loads(gzip.decompress(snapshot_to_bytes(job)))
