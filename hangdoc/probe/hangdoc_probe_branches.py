@@ -1,4 +1,4 @@
-"""A flight recorder for control flow: how the branches of the program came out. CPython 3.12 and 3.13.
+"""A flight recorder for control flow: how the branches of the program came out. CPython 3.12 to 3.14.
 
 ``sys.monitoring`` tells of the first call of each code object of the user's, and of the loops of frameworks that drive
 it (``hangdoc_probe_found``), and then of every branch in it, and of every line once; of all other code nothing. Of each
@@ -31,8 +31,10 @@ from hangdoc_probe_budget import judge_of
 from hangdoc_probe_caught import catch, find_catching
 from hangdoc_probe_found import callbacks, chooser, look_around
 
-VERSIONS = ((3, 12), (3, 13))
+VERSIONS = ((3, 12), (3, 13), (3, 14))
 NAME = "hangdoc"
+# A branch that does not jump goes on less than so many bytes further: over its cache, and from 3.14 on over NOT_TAKEN.
+NEAR = 7 if "NOT_TAKEN" in opmap else 5
 TOOLS = (3, 4)  # ids that no kind of tool has of its own (PEP 669)
 
 # Judgement.
@@ -128,9 +130,9 @@ class Branches:
 def slot(offset, destination):
     """Where a branch's outcome is counted: each way has a place of its own among those of its instruction.
 
-    Without a jump it goes on 2 or 4 bytes further, and one may jump just over one instruction.
+    Without a jump it goes on 2, 4 or 6 bytes further, and one may jump just over one instruction.
     """
-    return destination - 2 if destination - offset < 5 else offset + 1
+    return destination - 2 if destination - offset < NEAR else offset + 1
 
 
 def _without_a_check(function):
@@ -270,9 +272,10 @@ def _callbacks(state, tool, judge):
         get_ident=get_ident,
         id=id,
         now=time_ns,
+        near=NEAR,
     ):
         try:
-            slot = destination - 2 if destination - offset < 5 else offset + 1
+            slot = destination - 2 if destination - offset < near else offset + 1
             counts = outcomes[id(code)]
             count = counts[slot] + 1
             counts[slot] = count

@@ -38,6 +38,7 @@ LEAVING = {number for name, number in opmap.items() if "JUMP" in name or name.st
 LEAVING -= {opmap["RESUME"], opmap["RETURN_GENERATOR"]}
 JUMPS = {number for name, number in opmap.items() if "JUMP" in name}
 SUSPENDED = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+NOT_TAKEN = bytes((opmap["NOT_TAKEN"],)) if "NOT_TAKEN" in opmap else None  # from 3.14 on
 EXTENDED_ARG, RESUME = opmap["EXTENDED_ARG"], opmap["RESUME"]
 STARTED = {RESUME, _specialized_opmap.get("RESUME_CHECK", RESUME)}  # the latter, from 3.13 on, once it has run
 BEGINNING = {
@@ -325,14 +326,11 @@ def _branches(code, places):
             while onwards < len(plain) and not plain[onwards]:  # its cache
                 onwards += 2
             line, last, column, end = (-1 if part is None else part for part in places[at // 2])
-            yield (
-                [line, column, last, end],
-                BRANCHES[operation],
-                at,
-                (
-                    slot(at, onwards),
-                    slot(at, onwards + 2 * argument),
-                ),
-            )
+            jumped = onwards + 2 * argument
+            if NOT_TAKEN is not None and operation in JUMPS:
+                if plain[onwards : onwards + 1] != NOT_TAKEN:
+                    continue  # torch.compile's: of it CPython 3.14 tells only where it jumps
+                onwards += 2
+            yield [line, column, last, end], BRANCHES[operation], at, (slot(at, onwards), slot(at, jumped))
         if operation != EXTENDED_ARG:
             argument = 0

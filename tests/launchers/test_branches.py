@@ -35,7 +35,7 @@ FOUND = {"cells": {"stopped"}, "tested": {"clamp", "test_clamp"}, "debugged": {"
 NO_EVENT_OF_ALL_CODE = [0]
 
 
-@pytest.fixture(params=("3.12", "3.13"))
+@pytest.fixture(params=("3.12", "3.13", "3.14"))
 def python(request: pytest.FixtureRequest) -> str:
     path = found(request.param)
     if not path:
@@ -311,9 +311,10 @@ def test_notebooks_tests_and_debuggers_do_the_same(with_packages: str, check: st
 
 
 def test_compilers_do_the_same(with_packages: str) -> None:
-    # What is compiled in two pieces decides in Python in between: of -1, 1, 2.
-    ((_, (first, second)),) = counted(same(with_packages, "compiled"), "step").items()
-    assert sorted((first, second)) == [1, 2]
+    # What is compiled in two pieces decides in Python in between: of -1, 1, 2. CPython 3.14 tells half of it, so that
+    # nothing is told.
+    found = [sorted(counts) for counts in counted(same(with_packages, "compiled"), "step").values()]
+    assert found == ([] if "python3.14" in with_packages else [[1, 2]])
 
 
 def test_workers_of_a_data_loader_have_no_recorder(with_packages: str) -> None:

@@ -114,6 +114,35 @@ _VERSIONS = {
         fresh=0x11,
         started=(149, 207),
     ),
+    14: _Version(
+        {
+            "BINARY_OP": (5, 44, (3, *range(129, 143))),
+            "CALL": (3, 52, (*range(143, 151), *range(154, 166))),
+            "CALL_KW": (3, 55, (151, 152, 153)),
+            "COMPARE_OP": (1, 56, (166, 167, 168)),
+            "CONTAINS_OP": (1, 57, (169, 170)),
+            "FOR_ITER": (1, 70, (171, 172, 173, 174)),
+            "JUMP_BACKWARD": (1, 75, (175, 176)),
+            "LOAD_ATTR": (9, 80, tuple(range(177, 190))),
+            "LOAD_GLOBAL": (4, 92, (192, 193)),
+            "LOAD_SUPER_ATTR": (1, 96, (194, 195)),
+            "POP_JUMP_IF_FALSE": (1, 100, ()),
+            "POP_JUMP_IF_NONE": (1, 101, ()),
+            "POP_JUMP_IF_NOT_NONE": (1, 102, ()),
+            "POP_JUMP_IF_TRUE": (1, 103, ()),
+            "SEND": (1, 106, (197,)),
+            "STORE_ATTR": (4, 110, (198, 199, 200)),
+            "STORE_SUBSCR": (1, 38, (201, 202)),
+            "TO_BOOL": (3, 39, tuple(range(203, 209))),
+            "UNPACK_SEQUENCE": (1, 119, (209, 210, 211)),
+        },
+        # POP_TOP, RETURN_GENERATOR, COPY_FREE_VARS, MAKE_CELL, RESUME, RESUME_CHECK.
+        prologue=frozenset({31, 34, 60, 97, 128, 196}),
+        leaving=frozenset(),
+        odd=(frozenset({0}), 234),
+        fresh=0x11,
+        started=(128, 196),
+    ),
 }
 # fmt: on
 _BY_OPCODE = {
