@@ -108,7 +108,7 @@ def watch(
             metavar="WHAT,…",
             envvar=env("record"),
             help="What each rank keeps of what it does, of collectives, messages, store (waits on it), lines (those "
-            "that have run), branches (how tests came out; Python 3.12 and 3.13) and phases (data loading, forward, "
+            "that have run), branches (how tests came out; Python 3.12 to 3.14) and phases (data loading, forward, "
             f"backward, optimizer step). By default {','.join(RECORDED)}.",
         ),
     ] = None,

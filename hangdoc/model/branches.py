@@ -1,4 +1,4 @@
-"""How the branches of the program came out in one process, as the probe records it (CPython 3.12 and 3.13).
+"""How the branches of the program came out in one process, as the probe records it (CPython 3.12 to 3.14).
 
 Example: of `if loss > limit:`, false in 411 rounds and true in the last, ``values`` is 'TF', ``counts`` (1, 411) and
 ``last`` 'FFFFFFFFFFFFFFFT'.

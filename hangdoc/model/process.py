@@ -139,7 +139,7 @@ class Process:
     code: tuple[RanCode, ...] = ()
     """What has run of the program, where the interpreter's counters could be read or the probe records it."""
     branches: tuple[BranchCounts, ...] = ()
-    """How its tests came out, where the probe records that (CPython 3.12 and 3.13): those decided last among them."""
+    """How its tests came out, where the probe records that (CPython 3.12 to 3.14): those decided last among them."""
     taken: tuple[Taken, ...] = ()
     """In the order in which they came out in the main thread, the newest last. Of tests that come often, older values
     are left out (``BranchCounts.since_ns``)."""

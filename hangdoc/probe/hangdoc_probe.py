@@ -17,6 +17,7 @@ from collections import deque
 FOLDER_VARIABLE = "HANGDOC_PROBE"
 SETTINGS_FILE = "record.json"  # in that folder, where the watch was told what to record; LARGEST_SETTINGS bytes
 LARGEST_SETTINGS = 1024
+MOST_ENTRIES = 5000  # of a folder of sys.path; judgement
 NO_RANK_VARIABLE = "HANGDOC_NO_RANK"  # pid of a process that is no rank, whatever it makes: it runs others' tests
 USUAL = ("collectives", "messages", "store", "lines", "branches")  # what is recorded, unless the watch was told
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
@@ -119,8 +120,25 @@ def library_roots():
     """Folders whose files are not the user's: standard library, installed packages, torch, the probe."""
     roots = {os.path.dirname(os.__file__), os.path.dirname(os.path.abspath(__file__))}
     roots.add(os.path.dirname(sys.modules["torch"].__file__))
-    roots.update(path for path in sys.path if path.rstrip("/").endswith(("site-packages", "dist-packages")))
+    own = {os.path.abspath(path) for path in sys.path[:1]}  # the program's own folder, whatever else lies in it
+    roots.update(path for path in list(sys.path) if type(path) is str and path not in own and _has_packages(path))
     return sorted(roots)
+
+
+def _has_packages(folder, known={}):  # noqa: B006 - looked at once: later the folder may be beyond reach
+    """True if packages were installed into that folder of ``sys.path``: also with `pip install --target`."""
+    if folder.rstrip("/").endswith(("site-packages", "dist-packages")):
+        return True
+    if folder not in known:
+        known[folder] = False
+        if folder[:1] == "/" and folder.rstrip("/") != os.getcwd():
+            try:
+                with os.scandir(folder) as entries:
+                    few = (entry.name for entry, _ in zip(entries, range(MOST_ENTRIES)))  # noqa: B905
+                    known[folder] = any(name.endswith(".dist-info") for name in few)
+            except OSError:
+                pass
+    return known[folder]
 
 
 def _count_lines(state):

@@ -10,7 +10,7 @@ from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
 RECORDED = ("collectives", "messages", "store", "lines", "branches")
-"""What ranks keep of what they do, unless ``--record`` says otherwise; branches on Python 3.12 and 3.13."""
+"""What ranks keep of what they do, unless ``--record`` says otherwise; branches on Python 3.12 to 3.14."""
 RECORDABLE = (*RECORDED, "phases")
 MOST_ENTRIES = 20_000
 """As many as are read of an answer (``capture.read.probe_answers``)."""

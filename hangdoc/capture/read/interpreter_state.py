@@ -2,7 +2,8 @@
 
 The symbol is looked up in the memory of the process itself, as the dynamic linker does: no file is read. The offsets
 are those of CPython's headers (Include/internal/pycore_runtime.h, pycore_interp.h, pycore_frame.h) on 64-bit machines,
-3.11 and 3.12; 3.13 tells its own at the beginning of `_PyRuntime`. What lies there is checked.
+3.11 and 3.12; 3.13 and 3.14 tell their own at the beginning of `_PyRuntime`
+(pycore_debug_offsets.h). What lies there is checked.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ _KNOWN = {
     11: _Offsets(40, 888, 16, 8, (56, 8), 32, 8, 48),
     12: _Offsets(40, 944, 72, 8, (56, 0), 0, 24, 8),
 }
+_TOLD = {13: (5, 9, 11, 21, 23, 29, 30), 14: (5, 9, 12, 24, 26, 32, 33)}
+"""Which number of `_Py_DebugOffsets` is that of the interpreters, an interpreter's threads and modules, a thread's
+next one and its frame, a frame's previous one and its code."""
+_MARK = 1
+"""A bit of a frame's pointer to its code that says how it is counted (3.14)."""
 
 
 class Interpreter(Memory):
@@ -95,22 +101,22 @@ class Interpreter(Memory):
         for _ in range(_MOST_FRAMES):
             if not at:
                 return
-            code = self._pointer(at + offsets.code)
+            code = self._address(found & ~_MARK) if (found := self._number(at + offsets.code)) > _MARK else 0
             if self.kind(code) == "code":
                 yield code, self._number(at + offsets.module_globals)
             at = self._pointer(at + offsets.previous)
 
     def _told_offsets(self, runtime: int) -> _Offsets:
-        """From `_Py_DebugOffsets` (3.13)."""
-        if self.minor != 13 or self._read(runtime, 8) != _COOKIE or self._number(runtime + 8) >> 16 != 0x030D:
+        """From `_Py_DebugOffsets`."""
+        version = self._number(runtime + 8) >> 16
+        if self.minor not in _TOLD or self._read(runtime, 8) != _COOKIE or version != 0x0300 | self.minor:
             raise OddError
-        told = struct.unpack("<31Q", self._read(runtime, 31 * 8))
-        interpreters, threads, modules = told[5], told[9], told[11]
-        next_thread, frame, previous, code = told[21], told[23], told[29], told[30]
-        found = _Offsets(interpreters, modules, threads, next_thread, (frame,), code, 24, previous)
-        if max(told[5], told[9], told[11]) > 1 << 20 or max(told[21], told[23], told[29], told[30]) > 1 << 10:
+        numbers = struct.unpack("<34Q", self._read(runtime, 34 * 8))
+        interpreters, threads, modules, *of_threads = (numbers[place] for place in _TOLD[self.minor])
+        if max(interpreters, threads, modules) > 1 << 20 or max(of_threads) > 1 << 10:
             raise OddError
-        return found
+        next_thread, frame, previous, code = of_threads
+        return _Offsets(interpreters, modules, threads, next_thread, (frame,), code, 24, previous)
 
     # --- the symbol ----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Objects of CPython in another process, read from its memory without stopping it.
 
 The offsets are those of CPython's headers on 64-bit machines (Include/cpython/object.h, Objects/dict-common.h,
-Include/internal/pycore_dict.h), 3.8 to 3.13. Everything read may be torn or made up: each address is checked by what
+Include/internal/pycore_dict.h), 3.8 to 3.14. Everything read may be torn or made up: each address is checked by what
 lies there, and one odd byte ends the reading of that object.
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from hangdoc.capture.safe.text import read_link
 
-OLDEST, NEWEST = 8, 13
+OLDEST, NEWEST = 8, 14
 """Minor versions of Python whose layout is known."""
 
 # Bounds, chosen by hand: the globals of torch's largest modules have some thousand names.

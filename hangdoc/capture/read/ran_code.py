@@ -44,7 +44,7 @@ _BYTES, _TUPLE = 32, 24
 _CODE_OF, _CLOSURE, _DICT_OF = 48, 72, 88
 """``func_code``, ``func_closure``, ``func_dict``."""
 _CONSTANTS, _NAMES, _WARMUP, _FIRST_LINE, _FILE, _NAME, _TABLE = 24, 32, 52, 68, 112, 120, 136
-_MONITORING, _BYTECODE = {12: 168, 13: 176}, {11: 184, 12: 192, 13: 200}
+_MONITORING, _BYTECODE = {12: 168, 13: 176, 14: 176}, {11: 184, 12: 192, 13: 200, 14: 208}
 _FIRST_LINE_OF_11 = 72
 _INSIDE = {"staticmethod": 1, "classmethod": 1, "property": 3, "partial": 1, "method": 1, "cell": 1}
 """Builtin wrapper → how many objects it holds from byte 16 on."""

@@ -372,6 +372,23 @@ def test_modules_are_named_by_file_and_none_of_them_is_asked(
     assert details._modules() == []
 
 
+def test_folders_that_packages_were_installed_into_are_the_libraries(
+    probe: types.ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, inside in (("mine", "mine-1.dist-info"), ("target", "torch-9.dist-info"), ("plain", "train.py")):
+        (tmp_path / name / inside).mkdir(parents=True)
+    (tmp_path / "run" / "here-1.dist-info").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "run")
+    paths = [str(tmp_path / name) for name in ("mine", "target", "plain", "run", "absent")]
+    monkeypatch.setattr(sys, "path", [*paths, "run", "/opt/dist-packages", 7])
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__file__="/opt/torch/__init__.py"))
+    found = probe.library_roots()
+    assert {each for each in found if each.startswith(str(tmp_path))} == {str(tmp_path / "target")}
+    assert "/opt/dist-packages" in found
+    (tmp_path / "target" / "torch-9.dist-info").rmdir()
+    assert probe.library_roots() == found  # nothing is looked at again
+
+
 def test_what_is_recorded_is_what_the_watch_says(probe: types.ModuleType) -> None:
     from hangdoc.sidecar.options import RECORDABLE, RECORDED, recorded
 

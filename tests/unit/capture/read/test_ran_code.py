@@ -99,7 +99,7 @@ def helped(step):
 def _interpreters() -> Iterator[ParameterSet]:
     """One of each minor version that this machine has, this one first."""
     yield pytest.param(sys.executable, id="own")
-    for minor in (11, 12, 13):
+    for minor in (11, 12, 13, 14):
         places = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))
         found = str(places[0]) if places else shutil.which(f"python3.{minor}")
         missing = pytest.mark.skipif(found is None, reason="there is none")
