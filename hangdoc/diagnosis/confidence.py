@@ -16,7 +16,7 @@ from hangdoc.diagnosis.execution.tested import ENDED
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.hypotheses.judge import CERTAIN, LIKELY, hypotheses
+from hangdoc.diagnosis.hypotheses.judge import CERTAIN, LIKELY, POINTED, hypotheses
 from hangdoc.diagnosis.outcome import will_never_go_on
 from hangdoc.diagnosis.reason.spectra import odd_in_spectra
 from hangdoc.diagnosis.reason.starts import Sides
@@ -33,13 +33,16 @@ def how_sure(
     """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``, or
     if something that was not seen lies between the condition and the calls. ``branch``: the condition that is told.
 
-    Example: the sides diverged at a condition above a function whose source was not read → LIKELY, "… was not read".
+    Examples: the sides diverged at a condition above a function whose source was not read → LIKELY, "… was not read";
+    of a circle of two, either may break it, and 97 % of the evidence points to one → LIKELY.
     """
     confidence, sure = _of_the_blame(case, found, outcome, doubt)
     seen = _as_recorded(case, found, branch) if branch is not None and case.execution else ""
     if confidence == Confidence.LIKELY and not doubt and seen and _is_proved(case, found, outcome):
         what_was_seen = sure.partition("; ")[0]  # the rest says what left it open, before the recorders were asked
         return Confidence.CERTAIN, f"{what_was_seen}; {seen}"
+    if confidence == Confidence.POSSIBLE and outcome == Outcome.HANG and _points_to_them(case, found, POINTED):
+        return Confidence.LIKELY, sure
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
@@ -59,6 +62,11 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     point = said.branch_point if said is not None and not said.alignment.history.inferred else None
     shown = isinstance(found.found, UnsetKey | MissingRequest) or (point is not None and point.rank_like)
     needed = LIKELY if shown else CERTAIN
+    return _points_to_them(case, found, needed)
+
+
+def _points_to_them(case: Case, found: Blame[Explanation], needed: float) -> bool:
+    """True if the evidence as a whole gives the blamed ranks that share, 0 to 1."""
     likeliest = next(iter(hypotheses(case, found)), None)
     return likeliest is not None and {*likeliest.culprits} == {*found.culprits} and likeliest.share >= needed
 

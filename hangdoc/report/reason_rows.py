@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hangdoc.model.diagnosis import Branch, Diagnosis, Evidence
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.snapshot import MODULES, NO_PROBE
 from hangdoc.model.wording import name_ranks, ordinal
 from hangdoc.report.behavior_rows import FileNames, label_ranks
@@ -95,7 +96,7 @@ def folds(diagnosis: Diagnosis) -> bool:
 
 
 def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
-    """'It could also be rank 0 or rank 2: the data fits all of them.'"""
+    """'It could also be rank 0 or rank 2: the data fits all of them.', or, of one that is likely, fits less well."""
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
     if not others:
         return
@@ -107,6 +108,9 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
         sets = f"{', '.join(most)} or {last}" if most else last
     if not diagnosis.culprits:
         yield Row("suspect", (Piece(f"It may be {sets}; the data does not decide."),))
+        return
+    if diagnosis.confidence != Confidence.POSSIBLE:
+        yield Row("or else", (Piece(f"It could also be {sets}, which fits less well."),))
         return
     fits = "both" if len(others) == 1 else "all of them"
     yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
