@@ -61,8 +61,7 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
         return False
     point = said.branch_point if said is not None and not said.alignment.history.inferred else None
     shown = isinstance(found.found, UnsetKey | MissingRequest) or (point is not None and point.rank_like)
-    needed = LIKELY if shown else CERTAIN
-    return _points_to_them(case, found, needed)
+    return _points_to_them(case, found, LIKELY if shown else CERTAIN)
 
 
 def _is_one_of_two_sides(case: Case, found: Blame[Explanation]) -> bool:

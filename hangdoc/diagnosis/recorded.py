@@ -10,7 +10,7 @@ from hangdoc.diagnosis.bounds import LISTED, NAMED
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.caught import caught_alone
+from hangdoc.diagnosis.execution.caught import last_caught_alone
 from hangdoc.diagnosis.execution.outcomes import RECORDER, Outcome, Place, who_counts
 from hangdoc.diagnosis.execution.tested import expression_at
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -84,14 +84,14 @@ def caught_evidence(
     guard = Guard("try", branch.line, branch.condition, True, (), (branch.line, branch.line))
     processes = {rank: each.process for rank, each in case.ranks.items()}
     for ranks in (blame.culprits, others_of(case, blame)):
-        caught = caught_alone(case.sources, processes, branch.file, guard, ranks) if ranks else {}
-        last = next(iter(caught.values()), None)
-        if last is not None and len({each.exception for each in caught.values()}) == 1:
-            at = processes[next(iter(caught))]
+        caught = last_caught_alone(case.sources, processes, branch.file, guard, ranks) if ranks else None
+        if caught is not None:
+            alone, last = caught
+            at = processes[alone[0]]
             line = at.branches[last.branch].line if at is not None else branch.line
             where: Message = [", raised at ", At(last.file, last.line, last.function)] if last.file else ""
-            said: Message = [Ranks(tuple(caught)), " alone caught a ", last.exception, " at ", At(branch.file, line)]
-            return (Evidence("process", tuple(caught), writer.write([said, where, ", as the probe recorded"])),)
+            said: Message = [Ranks(alone), " alone caught a ", last.exception, " at ", At(branch.file, line)]
+            return (Evidence("process", alone, writer.write([said, where, ", as the probe recorded"])),)
     return ()
 
 

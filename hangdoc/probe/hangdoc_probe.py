@@ -120,25 +120,32 @@ def library_roots():
     """Folders whose files are not the user's: standard library, installed packages, torch, the probe."""
     roots = {os.path.dirname(os.__file__), os.path.dirname(os.path.abspath(__file__))}
     roots.add(os.path.dirname(sys.modules["torch"].__file__))
-    own = {os.path.abspath(path) for path in sys.path[:1]}  # the program's own folder, whatever else lies in it
-    roots.update(path for path in list(sys.path) if type(path) is str and path not in own and _has_packages(path))
+    own = sys.path[:1]  # the program's folder, whatever else lies in it
+    roots.update(path for path in list(sys.path) if type(path) is str and _has_packages(path, path in own))
     return sorted(roots)
 
 
-def _has_packages(folder, known={}):  # noqa: B006 - looked at once: later the folder may be beyond reach
-    """True if packages were installed into that folder of ``sys.path``: also with `pip install --target`."""
+def _has_packages(folder, own, known={}):  # noqa: B006 - looked at once: later the folder may be beyond reach
+    """True if packages were installed into that folder of ``sys.path``: also with `pip install --target`.
+
+    ``own``: it is the program's, as then also where other folders come before it later."""
     if folder.rstrip("/").endswith(("site-packages", "dist-packages")):
         return True
     if folder not in known:
-        known[folder] = False
-        if folder[:1] == "/" and folder.rstrip("/") != os.getcwd():
-            try:
-                with os.scandir(folder) as entries:
-                    few = (entry.name for entry, _ in zip(entries, range(MOST_ENTRIES)))  # noqa: B905
-                    known[folder] = any(name.endswith(".dist-info") for name in few)
-            except OSError:
-                pass
+        known[folder] = not own and folder[:1] == "/" and _has_metadata(folder)
     return known[folder]
+
+
+def _has_metadata(folder):
+    """True if it has a *.dist-info; False of the working directory, and where nobody can look."""
+    try:
+        if folder.rstrip("/") == os.getcwd():
+            return False
+        with os.scandir(folder) as entries:
+            few = (entry.name for entry, _ in zip(entries, range(MOST_ENTRIES)))  # noqa: B905
+            return any(name.endswith(".dist-info") for name in few)
+    except OSError:
+        return False
 
 
 def _count_lines(state):

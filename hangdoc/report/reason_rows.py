@@ -109,11 +109,10 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     if not diagnosis.culprits:
         yield Row("suspect", (Piece(f"It may be {sets}; the data does not decide."),))
         return
+    fits = f": the data fits {'both' if len(others) == 1 else 'all of them'}"
     if diagnosis.confidence != Confidence.POSSIBLE:
-        yield Row("or else", (Piece(f"It could also be {sets}, which fits less well."),))
-        return
-    fits = "both" if len(others) == 1 else "all of them"
-    yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
+        fits = ", which fits less well"
+    yield Row("or else", (Piece(f"It could also be {sets}{fits}."),))
 
 
 def _telling(diagnosis: Diagnosis) -> list[Evidence]:

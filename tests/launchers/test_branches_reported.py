@@ -76,7 +76,7 @@ def test_an_exception_that_one_rank_caught(python: Path, watch: Watch) -> None:
         done.explain()
     )
     assert done.document["divergence"]["branch"]["condition"] == "except ValueError:", done.explain()
-    assert "ValueError of bad_sample.py:28 decode() led rank 1 past the others' call" in done.document["why"]
+    assert "The ValueError of bad_sample.py:28 decode() led rank 1 past the others' call" in done.document["why"]
     said = [each["text"] for each in done.document["evidence"]]
     assert any(each.startswith("rank 1 alone caught a ValueError at bad_sample.py:35, raised at") for each in said)
     assert done.survivors == ()

@@ -31,13 +31,15 @@ from hangdoc.model.ran import RanCode
 
 # Of an answer; twice what the probe says, where it says so much.
 _MOST_CODES = 8000
-_OWN_BRANCHES = MOST_BRANCHES * 3 // 4
 _MOST_LINES = 20_000
 _MOST_TESTS = 20_000
 _MOST_BYTECODE = 1 << 17
 _MOST_EVENTS = 2000
 _LONGEST_FILE = 4096
 _LONGEST_NAME = 300
+
+_OWN_BRANCHES = MOST_BRANCHES * 3 // 4
+"""Of those that are kept, how many are first for the program's own; judgement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Interpreter(Memory):
         for _ in range(_MOST_FRAMES):
             if not at:
                 return
-            code = self._address(found & ~_MARK) if (found := self._number(at + offsets.code)) > _MARK else 0
+            code = self._address(self._number(at + offsets.code) & ~_MARK)
             if self.kind(code) == "code":
                 yield code, self._number(at + offsets.module_globals)
             at = self._pointer(at + offsets.previous)

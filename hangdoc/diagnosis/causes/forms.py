@@ -31,7 +31,7 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.execution.caught import caught_alone
+from hangdoc.diagnosis.execution.caught import last_caught_alone
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
@@ -197,10 +197,10 @@ def _error(case: Case, journal: Journal | None, point: BranchPoint, thrown: tupl
         where = place(next(iter(user_stack(journal.handled_at)), None))
         return [f"the {journal.handled}", [" of ", where] if where else ""]
     processes = {rank: each.process for rank, each in case.ranks.items()}
-    caught = caught_alone(case.sources, processes, point.file, point.guard, thrown)
-    last = next(iter(caught.values()), None)
-    if last is None or len({each.exception for each in caught.values()}) > 1:
+    found = last_caught_alone(case.sources, processes, point.file, point.guard, thrown)
+    if found is None:
         return "an exception"
+    _, last = found
     return [f"the {last.exception}", [" of ", place(Frame(last.file, last.line, last.function))] if last.file else ""]
 
 

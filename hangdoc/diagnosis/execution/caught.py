@@ -25,6 +25,16 @@ def caught_at(process: Process, file: str, lines: Collection[int]) -> Caught | N
     return None
 
 
+def last_caught_alone(
+    sources: Sources, processes: Mapping[int, Process | None], file: str, guard: Guard, ranks: Iterable[int]
+) -> tuple[tuple[int, ...], Caught] | None:
+    """(the ranks, what the first of them caught) as of ``caught_alone``; None where that is nothing, or not of one
+    type."""
+    caught = caught_alone(sources, processes, file, guard, ranks)
+    alike = len({each.exception for each in caught.values()}) == 1
+    return (tuple(caught), next(iter(caught.values()))) if alike else None
+
+
 def caught_alone(
     sources: Sources, processes: Mapping[int, Process | None], file: str, guard: Guard, ranks: Iterable[int]
 ) -> dict[int, Caught]:
