@@ -8,7 +8,7 @@ end. Where all run, the call itself does not end. Where kernels were not timed, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.streams import Kernel
@@ -28,26 +28,54 @@ class DeviceStuck(Explanation):
     """The call as one of them issued it; None for a message."""
     running: tuple[int, ...]
     """Those whose kernel is known to run."""
+    completed: tuple[int, ...]
+    """Those whose kernel is known to have ended: they are past the call."""
     waiting: tuple[int, ...]
     """Those whose kernel is known not to have begun."""
     untimed: tuple[int, ...]
     """Those of which it is not known."""
     label: str = ""
     """The group's name for people."""
+    alike: tuple[DeviceStuck, ...] = ()
+    """Calls of further groups in which the devices stand in the same way."""
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Those that the others wait for, as far as that is known."""
+        if not self.running and not self.completed:
+            return ()
+        return self.waiting or (self.untimed if len(self.untimed) == 1 else ())
 
 
 def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
-    """The first call that all its members are at, where every other rank waits for one of these; None where there is
-    none, or where a rank that others wait for is at no call: it has not issued theirs."""
+    """The first call that all its members are at, where every other rank waits for one of these, with those of other
+    groups in which a device is late as well; None where there is none, or where a rank that others wait for is at no
+    call: it has not issued theirs.
+
+    Example: of 16 ranks in tensor-parallel groups of two, ranks 12 and 14 have each issued a call that rank 13, or 15,
+    has completed → both ranks.
+    """
     if not case.streams:
         return None
     waiting = {w.waiter for w in case.graph.waits}
     at = [rank for rank in case.streams.fronts if rank not in waiting and rank in case.seen]
     if not at or any(rank not in case.streams.fronts for rank in case.graph.roots):
         return None
-    first = min(at, key=lambda rank: (case.streams.fronts[rank].created_ns, rank))
-    found = _in_messages(case, first) if case.activities[first].kind in MESSAGES else _in_call(case, first)
-    return _blamed(found) if found is not None else None
+    at.sort(key=lambda rank: (case.streams.fronts[rank].created_ns, rank))
+    first = at[0]
+    if case.activities[first].kind in MESSAGES:
+        return _blamed(_in_messages(case, first))
+    found = _in_call(case, first)
+    if found is None:
+        return None
+    alike: list[DeviceStuck] = []
+    seen = set(found.members)
+    for rank in at if found.late else ():
+        other = _in_call(case, rank) if rank not in seen else None
+        if other is not None and other.late:
+            alike.append(other)
+            seen |= set(other.members)
+    return _blamed(replace(found, alike=tuple(alike)))
 
 
 def _in_call(case: Case, rank: int) -> DeviceStuck | None:
@@ -68,11 +96,11 @@ def _sorted(
         return tuple(rank for rank, kernel in kernels.items() if kernel in which)
 
     label = history.label if history is not None else ""
-    running = of(Kernel.RUNNING, Kernel.DONE)
-    return DeviceStuck(members, call, running, of(Kernel.WAITING), of(Kernel.UNTIMED), label)
+    running, completed = of(Kernel.RUNNING), of(Kernel.DONE)
+    return DeviceStuck(members, call, running, completed, of(Kernel.WAITING), of(Kernel.UNTIMED), label)
 
 
-def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
+def _in_messages(case: Case, rank: int) -> DeviceStuck:
     """The same of messages whose other sides were issued as well."""
     front = case.streams.fronts[rank]
     ranks = tuple(sorted({rank, *(m.peer for m in front.messages if m.peer in case.programs)}))
@@ -89,15 +117,16 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
 
 
 def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
-    if found.running and found.waiting:
-        sure = (
-            f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
-        )
-        return Blame(found, found.waiting, confidence=Confidence.LIKELY, sure=sure)
-    if found.running and len(found.untimed) == 1:
-        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untimed)} does was not recorded"
-        return Blame(found, found.untimed, (), confidence=Confidence.POSSIBLE, sure=sure)
-    if found.running and not found.untimed:
+    every = found, *found.alike
+    late = tuple(sorted(rank for each in every for rank in each.late))
+    further = tuple(sorted(rank for each in every for rank in (*each.running, *each.completed)))
+    if late and all(each.waiting and not each.completed for each in every):
+        sure = f"the kernels of {ranks_text(further)} run, and {ranks_text(late)} issued the call as well"
+        return Blame(found, late, confidence=Confidence.LIKELY, sure=sure)
+    if late:
+        sure = f"{ranks_text(further)} had begun or completed the call; of {ranks_text(late)} this was not recorded"
+        return Blame(found, late, (), confidence=Confidence.POSSIBLE, sure=sure)
+    if further and not found.untimed:
         return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
     open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
     return Blame(found, (), tuple((rank,) for rank in found.untimed or found.waiting), sure=open_)

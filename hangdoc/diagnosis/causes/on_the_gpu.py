@@ -19,22 +19,12 @@ _DEVICE = "look at the device, its driver and its links (`nvidia-smi`, `dmesg`),
 def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
     """HD602: a kernel before the call does not end on the culprits' devices, or the call's own kernel does not end."""
     found, culprits = blame.found, blame.culprits
-    others = tuple(r for r in found.members if r not in culprits)
     what: Message = _call(case, found)
     if culprits:
         return Finding(
-            "HD602",
-            sentence(
-                [Does(culprits, "has", "have"), " issued ", what, ", but on the GPU it has not begun"],
-                [Does(others, "runs", "run"), " the call and ", Verb(others, "waits", "wait"), " for it"],
-            ),
-            joined(
-                ["an earlier kernel, copy or event on ", Ranks(culprits), " does not end"],
-                "its code issued everything that the others issued",
-            ),
-            joined(_DEVICE, "look at what the program launched before this call on that rank"),
+            "HD602", _verdict(found, culprits, what), _why(found, culprits), joined(_DEVICE, _before(culprits))
         )
-    if found.running and not (found.untimed or found.waiting):
+    if found.running and not (found.untimed or found.waiting or found.completed):
         return Finding(
             "HD602",
             sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
@@ -53,6 +43,30 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
         ),
         joined(_TO_TELL, _DEVICE) if found.untimed else _DEVICE,
     )
+
+
+def _verdict(found: DeviceStuck, culprits: tuple[int, ...], what: Message) -> Message:
+    every = found, *found.alike
+    running = tuple(sorted(rank for each in every for rank in each.running))
+    completed = tuple(sorted(rank for each in every for rank in each.completed))
+    begun = ", but on the GPU it has not begun" if not completed and found.waiting else ", which does not end there"
+    others: list[Message] = []
+    if running:
+        others.append([Does(running, "runs", "run"), " the call and ", Verb(running, "waits", "wait"), " for it"])
+    if completed:
+        others.append([Does(completed, "has", "have"), " completed it"])
+    return sentence([Does(culprits, "has", "have"), " issued ", what, begun], *others)
+
+
+def _why(found: DeviceStuck, culprits: tuple[int, ...]) -> Message:
+    not_begun: Message = ["an earlier kernel, copy or event on ", Ranks(culprits), " does not end"]
+    open_: Message = ["on ", Ranks(culprits), " the call itself, or a kernel, copy or event before it, does not end"]
+    which = not_begun if found.waiting and not found.completed else open_
+    return joined(which, "the code there issued everything that the others issued")
+
+
+def _before(culprits: tuple[int, ...]) -> Message:
+    return ["look at what the program launched before this call on ", Ranks(culprits)]
 
 
 def _call(case: Case, found: DeviceStuck) -> Message:

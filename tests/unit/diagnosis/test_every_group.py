@@ -93,13 +93,11 @@ def test_ranks_that_have_not_issued_the_call_of_their_groups_are_all_named(tmp_p
     assert (found.outcome, found.culprits) == ("hang", CULPRITS)
 
 
-@pytest.mark.xfail(strict=True, reason="of several groups with the same fault, one is followed to its rank")
 def test_ranks_whose_devices_have_not_begun_the_call_of_their_groups_are_all_named(tmp_path: Path) -> None:
     found = api.diagnose(dumped(tmp_path, stuck, timing=True))
     assert (found.outcome, found.culprits) == ("hang", CULPRITS)
 
 
-@pytest.mark.xfail(strict=True, reason="of several groups with the same fault, one is followed to its rank")
 def test_ranks_whose_devices_stand_at_an_earlier_call_than_their_peers_are_all_named(tmp_path: Path) -> None:
     found = api.diagnose(changed(dumped(tmp_path, stuck), behind))
     assert (found.outcome, found.culprits) == ("hang", CULPRITS)
