@@ -41,7 +41,7 @@ def how_sure(
     if confidence == Confidence.LIKELY and not doubt and seen and _is_proved(case, found, outcome):
         what_was_seen = sure.partition("; ")[0]  # the rest says what left it open, before the recorders were asked
         return Confidence.CERTAIN, f"{what_was_seen}; {seen}"
-    if confidence == Confidence.POSSIBLE and outcome == Outcome.HANG and _is_one_of_two_sides(case, found):
+    if confidence == Confidence.POSSIBLE and outcome == Outcome.HANG and _is_one_of_few_sides(case, found):
         return Confidence.LIKELY, sure
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
@@ -64,12 +64,15 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
     return _points_to_them(case, found, LIKELY if shown else CERTAIN)
 
 
-def _is_one_of_two_sides(case: Case, found: Blame[Explanation]) -> bool:
-    """True if the evidence points to one of two sides. All ranks have to be seen, and others than these two: where two
-    ranks are all that there is, each is the other's only measure."""
+def _is_one_of_few_sides(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the evidence points to one of the sides that calls and waits leave. All ranks have to be seen, and others
+    to measure them by: ranks of neither side, or more of them than are blamed. Where two ranks are all that there is,
+    each is the other's only measure."""
     seen = len(case.activities)
-    two = len(found.alternatives) == 1 and seen > len({*found.culprits, *found.alternatives[0]})
-    return two and not case.hidden and seen >= (case.job.world_size or 0) and _points_to_them(case, found, POINTED)
+    sides = {rank for side in (found.culprits, *found.alternatives) for rank in side}
+    compared = seen > len(sides) or seen > 2 * len(found.culprits)
+    known = compared and not case.hidden and seen >= (case.job.world_size or 0)
+    return bool(found.alternatives) and known and _points_to_them(case, found, POINTED)
 
 
 def _points_to_them(case: Case, found: Blame[Explanation], needed: float) -> bool:

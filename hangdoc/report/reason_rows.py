@@ -111,7 +111,7 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
         return
     fits = f": the data fits {'both' if len(others) == 1 else 'all of them'}"
     if diagnosis.confidence != Confidence.POSSIBLE:
-        fits = ", which fits less well"
+        fits = ", which fits less well" if len(others) == 1 else ", which fit less well"
     yield Row("or else", (Piece(f"It could also be {sets}{fits}."),))
 
 
