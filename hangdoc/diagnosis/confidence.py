@@ -66,11 +66,11 @@ def _is_proved(case: Case, found: Blame[Explanation], outcome: Outcome) -> bool:
 
 def _is_one_of_few_sides(case: Case, found: Blame[Explanation]) -> bool:
     """True if the evidence points to one of the sides that calls and waits leave. All ranks have to be seen, and others
-    to measure them by: ranks of neither side, or more of them than are blamed. Where two ranks are all that there is,
-    each is the other's only measure."""
+    to measure them by: ranks of no side, or, by what all have called, more than are blamed. Where two ranks are all
+    that there is, each is the other's only measure; stacks alone do not say whether the many are at one thing."""
     seen = len(case.activities)
     sides = {rank for side in (found.culprits, *found.alternatives) for rank in side}
-    compared = seen > len(sides) or seen > 2 * len(found.culprits)
+    compared = seen > len(sides) or (case.has_history and seen > 2 * len(found.culprits))
     known = compared and not case.hidden and seen >= (case.job.world_size or 0)
     return bool(found.alternatives) and known and _points_to_them(case, found, POINTED)
 
