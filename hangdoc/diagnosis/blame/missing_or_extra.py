@@ -7,7 +7,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.interrupting import was_interrupted
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
-from hangdoc.diagnosis.calls.following import always_follows
+from hangdoc.diagnosis.calls.following import always_follows, met_before
 from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import branch_points_of
@@ -123,7 +123,9 @@ def is_shared(case: Case, gap: Gap) -> bool:
 
 
 def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
-    """True if ranks that are not to blame have made such a call from the same site."""
+    """True if ranks that are not to blame have made such a call from the same site, or such calls met before."""
+    if met_before(alignment.history, call):
+        return True
     culprits = frozenset(alignment.culprits)
     others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)

@@ -1,4 +1,4 @@
-"""Which call has always come right before another: who makes the second without the first has left the first out."""
+"""What has always come with a call: the one right before it, and the others' calls that it has met."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
             else:
                 found = True
     return found
+
+
+def met_before(history: GroupHistory, call: Token) -> list[Token]:
+    """The others' calls, from other lines, that the rank's last call from the same line has met.
+
+    Example: rank 0 calls gather at 8 under `if rank == 0:`, the others at 12 under its `else:`; of rank 0's second
+    gather → the others' first one.
+    """
+    own = history.tokens.get(call.rank, ())
+    earlier = [each for each in own if each.sequence < call.sequence and _like(each) == _like(call)]
+    if history.inferred or not earlier:
+        return []
+    met = (history.at(rank, earlier[-1].sequence) for rank in history.members if rank != call.rank)
+    return [each for each in met if each is not None and each.op == call.op and _like(each) != _like(call)]
 
 
 def _like(token: Token) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ Example: under `if rank == 0:`, a rank that is outside of it now has called from
 from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.following import met_before
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
@@ -37,7 +38,7 @@ def is_possible(
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not can_explain(case, gap, point, ranks) or is_contradicted(case, point, ranks):
         return False
-    if _was_taken_by_both(case, gap, point, sides[0]):
+    if _was_taken_by_both(case, gap, point, sides[0]) or _was_met_in_the_other_arm(case, gap, point):
         return False
     if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
@@ -152,6 +153,25 @@ def _was_taken_by_both(case: Case, gap: Gap, point: BranchPoint, culprits: Stack
         f.file == point.file and plain(f.function) == point.function and f.line < point.guard.line for f in culprits
     )
     return above and _both_came_from_within(case, gap, point)
+
+
+def _was_met_in_the_other_arm(case: Case, gap: Gap, point: BranchPoint) -> bool:
+    """True if that call met one of the other arm the last time: then both arms make it, and it is not left out by who
+    takes the other one.
+
+    Example: of `if rank == 0: ⏎ gather(x, into) ⏎ else: ⏎ gather(x)` the condition is no reason.
+    """
+    call = (gap.mine, gap.theirs)[point.guarded]
+    history = next((each for each in case.histories if call is not None and each.key == call.group), None)
+    function, choice = case.program.function(point.file, point.guard.line), case.table.choice(point.file, point.guard)
+    if call is None or history is None or function is None or choice is None or point.guard.kind not in CONDITIONS:
+        return False
+    other = {(predicate, choice.past) for predicate in choice.predicates}
+    return any(
+        frame.file == point.file and plain(frame.function) == point.function and other & {*function.passed(frame.line)}
+        for each in met_before(history, call)
+        for frame in each.stack
+    )
 
 
 def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:

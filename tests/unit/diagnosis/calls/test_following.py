@@ -1,10 +1,10 @@
-"""Who makes a call without the one that always came right before it has left that one out."""
+"""What has always come with a call: the one right before it, and the others' that it has met."""
 
 from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.calls.following import always_follows
+from hangdoc.diagnosis.calls.following import always_follows, met_before
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 
 
@@ -34,3 +34,11 @@ def test_call_that_always_follows(culprit: str, other: str, expected: bool) -> N
     calls = {0: tokens(0, other), 1: tokens(1, culprit)}
     history = GroupHistory(("0", (0, 1)), (0, 1), "default_pg", calls)
     assert always_follows(history, calls[1][-1], calls[0][-1]) is expected
+
+
+def test_the_calls_that_the_last_one_like_it_has_met() -> None:
+    calls = {0: tokens(0, "AYAYA"), 1: tokens(1, "AXAXX")}
+    history = GroupHistory(("0", (0, 1)), (0, 1), "default_pg", calls)
+    assert [each.site[0][1] for each in met_before(history, calls[1][-1])] == [ord("Y")]
+    assert met_before(history, calls[1][2]) == []  # those were made at one line
+    assert met_before(history, calls[1][1]) == []  # there is none before it
