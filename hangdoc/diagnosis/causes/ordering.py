@@ -38,6 +38,8 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if not coming and not (_uses(case, gap.theirs.rank, gap.mine) and _uses(case, gap.mine.rank, gap.theirs)):
         return None  # of a group that one side has not used yet, nobody knows its order
+    if not coming and _is_left_out(case, blame, gap.mine, gap.theirs):
+        return None
     first, second = labels
     others = others_of(case, blame)
     culprits = blame.culprits
@@ -75,6 +77,19 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap, reordered: Condition | 
     if {*own} != {"insert"} or (test and case.execution.is_new(test, blame.culprits, others_of(case, blame))):
         return ""
     return "a call that was left out looks the same"
+
+
+def _is_left_out(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token) -> bool:
+    """True if the culprits only lack the others' call, and have come by where it is made on the way to their own: they
+    made none there, and nothing says that they would make it later.
+
+    Example: `loss.backward()`, in whose hooks the others reduce, and then `finish()`, in which rank 1 does.
+    """
+    function = None
+    where = fork(mine.stack, theirs.stack).within_function
+    if where is not None and all(each.kind == "insert" for each in blame.found.alignment.gaps):
+        function = case.program.function(where[0].file, where[0].line)
+    return function is not None and where is not None and function.comes_by(where[0].line, where[1].line)
 
 
 def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:
