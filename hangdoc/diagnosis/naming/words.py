@@ -30,6 +30,7 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
+from hangdoc.diagnosis.naming.kept import blocks_its_loop, lock_kept, lock_waited_for, why_blocked, why_kept
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.needs.identity import Apart
@@ -70,12 +71,15 @@ def told(facts: Facts) -> Told:
         what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
         told_of = facts.owes.waiting if facts.owes is not None else ()
         verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
-    given = provided_at(missed) if missed is not None else ""
+    kept, task = lock_kept(facts), blocks_its_loop(facts)
+    given = provided_at(missed) if missed is not None and task is None else ""
     why = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code), given)
     item = facts.reason.item if facts.reason is not None else None
     in_threads = code == "HD108" and isinstance(item, Predicate) and item.kind == "for"  # which all threads go round
     if code not in _BY_A_SIGNAL and not in_threads:
-        why = joined(why, _holding(facts), _why(facts))
+        known = joined(why_kept(kept) if kept else "", why_blocked(facts, task) if task else "")
+        likely = "" if (kept or task) and not _is_seen(facts) else _why(facts)
+        why = joined(why, _holding(facts), known, likely)
     return Told(
         code,
         verdict,
@@ -85,6 +89,10 @@ def told(facts: Facts) -> Told:
         lines_shown(missed) if missed is not None else (),
         _recorded(facts) if code not in _BY_A_SIGNAL and not in_threads else None,
     )
+
+
+def _is_seen(facts: Facts) -> bool:
+    return facts.reason is not None and facts.reason.strength == Strength.PROVED
 
 
 def _recorded(facts: Facts) -> Condition | None:
@@ -138,6 +146,9 @@ def _doing(facts: Facts) -> Message:
     own = facts.own
     if own is None or len(facts.culprits) > 1:
         return _standing(facts)
+    kept = lock_kept(facts)
+    if kept is not None and (waits := lock_waited_for(facts, kept)):
+        return waits
     if own.kind in COMMUNICATING:
         return [Does(facts.culprits, "waits", "wait"), " ", waiting_at(facts.case, (own.rank,))]
     return [Does(facts.culprits, "is", "are"), " ", _state(own), at(own.where)]
