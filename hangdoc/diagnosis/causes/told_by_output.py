@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.causes.deciding import answers_at, decided_by
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
+from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.condition.stack_comparison import guards_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Joined, Message, Ranks, Verb, conditions_in, joined
@@ -28,7 +27,11 @@ def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
     parted = [token.stack for token in (gap.mine, gap.theirs) if token is not None] if gap is not None else []
     found = written_under(case.sources, case.job.written, _stacks(case, blame.culprits, parted), blame.culprits, others)
     gone = tuple(rank for rank in case.activities if rank not in blame.culprits and case.activities[rank].kind in GONE)
-    found = [each for each in found if not _stand_under(case, others, each) and not _is_their_part(case, each)]
+    found = [
+        each
+        for each in found
+        if not _stand_under(case, others, each) and not is_of_a_part(case.sources, each.condition)
+    ]
     if found or not gone:
         return found
     return written_under(case.sources, case.job.written, _stacks(case, gone, parted), gone, blame.culprits)
@@ -43,16 +46,6 @@ def _stand_under(case: Case, ranks: tuple[int, ...], written: WrittenUnder) -> b
     stacks = [case.activities[rank].stack for rank in ranks if rank in case.activities]
     around = [g for stack in stacks for g in guards_at(case.sources, stack, at.file, (at.line, at.source))]
     return any(guard.taken == written.taken and guard.kind == "if" for guard in around)
-
-
-def _is_their_part(case: Case, written: WrittenUnder) -> bool:
-    """True if the rank decides that condition: whoever has that part has been there from the start.
-
-    Example: `if self.last:`, set by `self.last = rank == world - 1` → True.
-    """
-    at = written.condition
-    tests = [test for answer in set_before(case.sources, at.file, at.line) for test in answer.tests]
-    return any(map(is_rank_name, (at.source, *(test.source for test in tests))))
 
 
 def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:

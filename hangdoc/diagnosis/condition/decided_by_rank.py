@@ -15,10 +15,11 @@ from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
+from hangdoc.diagnosis.condition.elsewhere.set_before import SET_BY, set_before
 from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.message import Condition
 
 
 def rank_decided_first(
@@ -46,5 +47,20 @@ def _is_plain(point: BranchPoint) -> bool:
 
 def goes_by_rank(sources: Sources, point: BranchPoint) -> bool:
     """True if what the condition asks, or what set that, tests the rank."""
-    found = set_before(sources, point.file, point.guard.line)
+    return _set_by_rank(sources, point.file, point.guard.line)
+
+
+def is_of_a_part(sources: Sources, condition: Condition) -> bool:
+    """True if the rank decides that condition, or what it asks: whoever has that part has been there from the start.
+
+    Example: `if self.last:`, set by `self.last = rank == world - 1` → True.
+    """
+    answers = (each for each in set_before(sources, condition.file, condition.line) if each.how == SET_BY)
+    set_by = (test.source for each in answers for test in each.tests)
+    # What tests more beside the rank, as `rank == 2 and late`, comes out so at a time of its own.
+    return any(is_rank_name(test) and not {"and", "or"} & {*test.split()} for test in (condition.source, *set_by))
+
+
+def _set_by_rank(sources: Sources, file: str, line: int) -> bool:
+    found = set_before(sources, file, line)
     return any(is_rank_name(test.source) for answer in found for test in answer.tests)

@@ -20,6 +20,7 @@ import ast
 from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import DEEPEST, NAMED
+from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
@@ -55,6 +56,7 @@ def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]
             at = told.condition
             if rank in told.ranks and decides(case, at.file, at.line, told.taken):
                 found[at] = None
+    found = {at: None for at in found if not is_of_a_part(case.sources, at)}
     return list(found) if len(found) <= NAMED else []
 
 

@@ -49,6 +49,8 @@ from hangdoc.model.process import Frame
 
 REORDERED = f"{WORDS['ordered']} under"
 """How a test decides what a loop goes over, where its suite reverses, sorts or shuffles that."""
+SET_BY = "is set by"
+"""How a value is decided that a statement gives it by itself: `last = rank == world - 1`."""
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
@@ -285,7 +287,7 @@ class _Walk:
             left = steps - (each.how not in _HANDED_ON)
             if not counts and tells(each) and not is_agreed(each):
                 left = steps - 1
-                how = "is decided by" if each.how == "returned" else "is set by"
+                how = "is decided by" if each.how == "returned" else SET_BY
                 yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
             if guard is not None:
                 condition, test = condition_of(each.at, guard)
