@@ -143,6 +143,18 @@ class SeparateMeetings(Explanation):
     """Address → the ranks that wait there."""
 
 
+@dataclass(frozen=True, slots=True)
+class SharedRank(Explanation):
+    """Two processes join as one rank, and none as another."""
+
+    given: int
+    """The rank that they gave to init_process_group()."""
+    by: tuple[int, ...]
+    """Those that gave it, by the ranks that they were started as."""
+    missing: tuple[int, ...]
+    """The ranks as which no process joins."""
+
+
 E_co = TypeVar("E_co", bound=Explanation, covariant=True)
 
 

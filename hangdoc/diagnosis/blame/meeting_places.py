@@ -1,8 +1,11 @@
-"""The address at which each rank waits for the others to join."""
+"""The address at which each rank waits for the others to join, and the rank as which it does."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import SharedRank
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
@@ -60,8 +63,28 @@ def _port_shown(stack: Stack) -> str:
 
 def _init_method(stack: Stack) -> str:
     """The `init_method` of init_process_group: 'file:///mnt/meeting', 'localhost:29500'; '' if none was given."""
-    for frame in stack:
-        if plain(frame.function) in names("joins_job"):
-            url = next((local.value.strip("\"'") for local in frame.locals if local.name == "init_method"), "")
-            return url.partition("?")[0].removeprefix("tcp://") if url.startswith(("file://", "tcp://")) else ""
-    return ""
+    url = _given(stack, "init_method").strip("\"'")
+    return url.partition("?")[0].removeprefix("tcp://") if url.startswith(("file://", "tcp://")) else ""
+
+
+def _given(stack: Stack, local: str) -> str:
+    """What init_process_group was given under that name, as its frame shows it; '' where none is seen."""
+    joins = (frame for frame in stack if is_library(frame) and plain(frame.function) in names("joins_job"))
+    found = (each.value for frame in joins for each in frame.locals if each.name == local)
+    return next(found, "")
+
+
+def shared_rank(case: Case) -> SharedRank | None:
+    """The rank as which two processes wait to join, where all ranks of the job were seen, and none joins as another.
+
+    Example: with RANK=1 and RANK=2, both at `init_process_group(rank=node + local, …)`, in which rank is 1.
+    """
+    size = case.job.world_size or 0
+    waiting = [rank for rank, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT and rank in case.seen]
+    given = {rank: int(value) for rank in waiting if (value := _given(case.activities[rank].stack, "rank")).isdecimal()}
+    if len(given) != size or not all(number < size for number in given.values()):
+        return None
+    number, times = Counter(given.values()).most_common(1)[0] if given else (0, 0)
+    missing = tuple(sorted({*range(size)} - {*given.values()}))
+    by = tuple(rank for rank in sorted(given) if given[rank] == number)
+    return SharedRank(number, by, missing) if times > 1 else None

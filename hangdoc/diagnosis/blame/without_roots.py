@@ -13,7 +13,7 @@ from hangdoc.diagnosis.blame.how_sure import (
     seen_states,
 )
 from hangdoc.diagnosis.blame.inquiry import Inquiry
-from hangdoc.diagnosis.blame.meeting_places import meeting_places
+from hangdoc.diagnosis.blame.meeting_places import meeting_places, shared_rank
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
@@ -30,6 +30,7 @@ from hangdoc.diagnosis.explanation import (
     Nothing,
     OutsideWait,
     SeparateMeetings,
+    SharedRank,
     UnseenMessages,
 )
 from hangdoc.diagnosis.frames.stacks import Site, lines_of, site_of
@@ -162,6 +163,16 @@ def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
         confidence=Confidence.POSSIBLE if tie else Confidence.LIKELY,
         sure="the address that each rank waits at",
     )
+
+
+def one_rank_twice(inquiry: Inquiry) -> Blame[SharedRank] | None:
+    """Two processes that join as one rank: those that were started as another. After ended ranks, which do not join."""
+    found = shared_rank(inquiry.case)
+    if found is None:
+        return None
+    others = tuple(rank for rank in found.by if rank != found.given)
+    sure = "what each process gave to init_process_group(), in its frame"
+    return Blame(found, others, proved=True, confidence=Confidence.CERTAIN, sure=sure)
 
 
 def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:

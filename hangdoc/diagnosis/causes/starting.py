@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.left_program import early_end
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation, SeparateMeetings
+from hangdoc.diagnosis.explanation import Blame, Explanation, SeparateMeetings, SharedRank
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -163,6 +163,23 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         ),
         ["start ", Ranks(absent), f" as well, or set the world size to {len(present)}"],
         decided_at=decided[-1] if decided else early,
+    )
+
+
+@cause("HD301", explains=SharedRank, order=62)
+def joined_as_one(case: Case, blame: Blame[SharedRank]) -> Finding:
+    """HD301: two processes join as one rank."""
+    found = blame.found
+    where = case.activities[blame.culprits[0]].where
+    size = len(case.activities)
+    every = "both" if len(found.by) == 2 else "all"
+    twice: Message = ["the processes of ", Ranks(found.by), f" {every} join as rank {found.given}", at(where)]
+    return Finding(
+        "HD301",
+        sentence([twice, ", and none joins as ", Ranks(found.missing)]),
+        "what a process gives to init_process_group() is its rank, whatever RANK says: the others wait for "
+        "the one that nobody gives",
+        f"let every process give a rank of its own, from 0 to {size - 1}",
     )
 
 
