@@ -80,7 +80,8 @@ def went_past(case: Case) -> Blame[WentPast] | None:
     found = _by_lost_thread(case, waiting, lines, functions) or _by_counters(case, waiting, lines, functions)
     found = found or _by_output(case, waiting, lines, functions) or _by_counts(case, waiting, lines, functions)
     found = found or _by_place(case, waiting, others, lines, functions)
-    return found or _by_makers(case, waiting, others, lines, functions)
+    found = found or _by_makers(case, waiting, others, lines, functions)
+    return found if found is None or found.culprits != waiting else None  # nobody keeps itself waiting so
 
 
 def _waits_for_ranks(case: Case, rank: int) -> bool:
