@@ -98,6 +98,10 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         return shared_number(case)
     found = decide(case, created, proved=True)
     gap = found.found.gap
+    rest = tuple(sorted(case.seen - {*found.culprits}))
+    if not case.programs and not found.alternatives and 0 < len(rest) < len(found.culprits):
+        sure = f"{found.sure}; whether the group is missing on the many or too many on the few, stacks do not show"
+        return replace(found, alternatives=(rest,), confidence=Confidence.POSSIBLE, sure=sure)
     if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
         return replace(found, sure="the number of ports that each rank listens on, and the stacks")
     if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
