@@ -164,7 +164,6 @@ def test_github_is_told_once_of_one_hang(
     assert (tmp_path / "summary.md").read_text(encoding="utf-8").count("### ✖ hang") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 def test_a_restart_by_the_launcher_is_one_line_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,13 +101,13 @@ def _state(case: Case, rank: int, labels: dict[str, Message]) -> State:
     activity = case.activities[rank]
     if activity.kind in COMMUNICATING:
         return State(rank, "waits", "wait", waiting_at(case, (rank,), labels))
-    gone = activity.kind is ActivityKind.EXITED
-    if activity.where is not None:
-        one, many = ("was", "were") if gone else ("is", "are")
-        return State(rank, one, many, ["at ", place(activity.where), f" ({activity.text})"])
-    end = case.ranks[rank].exit
+    gone, end = activity.kind is ActivityKind.EXITED, case.ranks[rank].exit
+    if activity.where is not None and not gone:
+        return State(rank, "is", "are", ["at ", place(activity.where), f" ({activity.text})"])
+    if gone and end is not None and end.exception:
+        return State(rank, "ended", "ended", [activity.text.removeprefix("ended "), at(activity.where)])
     one, many = ("is", "are") if not gone else ("was", "were") if end is not None and end.signal else ("has", "have")
-    return State(rank, one, many, activity.text)
+    return State(rank, one, many, [activity.text, at(activity.where)] if gone else activity.text)
 
 
 def last_issued(case: Case, rank: int) -> Message:

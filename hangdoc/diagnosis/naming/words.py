@@ -37,7 +37,7 @@ from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK
 from hangdoc.diagnosis.reason.known import Strength
-from hangdoc.diagnosis.state.endings import origin, own_words
+from hangdoc.diagnosis.state.endings import is_echo, origin, own_words
 from hangdoc.diagnosis.state.process import calls_of_threads
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind
@@ -70,7 +70,8 @@ def told(facts: Facts) -> Told:
     else:
         what = _BY_CODE.get(code, _BY_FORM.get(facts.form.kind, _standing))(facts)
         told_of = facts.owes.waiting if facts.owes is not None else ()
-        verdict = sentence(what, where_they_wait(facts.case, tuple(r for r in facts.others if r not in told_of)))
+        rest = tuple(rank for rank in facts.others if rank not in told_of and not _followed(facts, rank))
+        verdict = sentence(what, where_they_wait(facts.case, rest))
     kept, task = lock_kept(facts), blocks_its_loop(facts)
     given = provided_at(missed) if missed is not None and task is None else ""
     why = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code), given)
@@ -89,6 +90,12 @@ def told(facts: Facts) -> Told:
         lines_shown(missed) if missed is not None else (),
         _recorded(facts) if code not in _BY_A_SIGNAL and not in_threads else None,
     )
+
+
+def _followed(facts: Facts, rank: int) -> bool:
+    """True if the rank failed because a culprit that has ended was gone."""
+    end = facts.case.ranks[rank].exit
+    return facts.form.kind == FormKind.GONE and end is not None and is_echo(end)
 
 
 def _is_seen(facts: Facts) -> bool:
