@@ -151,7 +151,7 @@ def _standing(facts: Facts) -> Message:
 def _doing(facts: Facts) -> Message:
     """'rank 1 is waiting on a queue at train.py:9 f()', 'rank 1 waits in recv from rank 0 at …'."""
     own = facts.own
-    if own is None or len(facts.culprits) > 1:
+    if own is None or len(facts.culprits) > 1 or own.kind == ActivityKind.EXITED:
         return _standing(facts)
     kept = lock_kept(facts)
     if kept is not None and (waits := lock_waited_for(facts, kept)):
