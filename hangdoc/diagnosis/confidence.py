@@ -41,7 +41,8 @@ def how_sure(
     if confidence == Confidence.LIKELY and not doubt and seen and _is_proved(case, found, outcome):
         what_was_seen = sure.partition("; ")[0]  # the rest says what left it open, before the recorders were asked
         return Confidence.CERTAIN, f"{what_was_seen}; {seen}"
-    if confidence == Confidence.POSSIBLE and outcome == Outcome.HANG and _is_one_of_few_sides(case, found):
+    left_open = confidence == found.confidence == Confidence.POSSIBLE  # by the blame itself, and by nothing after it
+    if left_open and outcome == Outcome.HANG and _is_one_of_few_sides(case, found):
         return Confidence.LIKELY, sure
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
@@ -70,7 +71,8 @@ def _is_one_of_few_sides(case: Case, found: Blame[Explanation]) -> bool:
     that there is, each is the other's only measure; stacks alone do not say whether the many are at one thing."""
     seen = len(case.activities)
     sides = {rank for side in (found.culprits, *found.alternatives) for rank in side}
-    compared = seen > len(sides) or (case.has_history and seen > 2 * len(found.culprits))
+    by_calls = all(rank in case.programs for rank in case.seen)
+    compared = seen > len(sides) or (by_calls and seen > 2 * len(found.culprits))
     known = compared and not case.hidden and seen >= (case.job.world_size or 0)
     return bool(found.alternatives) and known and _points_to_them(case, found, POINTED)
 

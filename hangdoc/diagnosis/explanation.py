@@ -145,14 +145,14 @@ class SeparateMeetings(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class SharedRank(Explanation):
-    """Two processes join as one rank, and none as another."""
+    """Several processes join as one rank, and none as another."""
 
-    given: int
-    """The rank that they gave to init_process_group()."""
-    by: tuple[int, ...]
-    """Those that gave it, by the ranks that they were started as."""
+    twice: dict[int, tuple[int, ...]]
+    """Each rank that several gave to init_process_group() → those that did, by the ranks that they were started as."""
     missing: tuple[int, ...]
     """The ranks as which no process joins."""
+    odd: tuple[int, ...]
+    """Those that gave another rank than their own, where whoever owns that one gave it as well; () where others did."""
 
 
 E_co = TypeVar("E_co", bound=Explanation, covariant=True)

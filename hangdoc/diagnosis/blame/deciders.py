@@ -100,7 +100,7 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
     gap = found.found.gap
     rest = tuple(sorted(case.seen - {*found.culprits}))
     if not case.programs and not found.alternatives and 0 < len(rest) < len(found.culprits):
-        sure = f"{found.sure}; whether the group is missing on the many or too many on the few, stacks do not show"
+        sure = f"{found.sure}; whether the many left it out or the few made one too many, stacks do not show"
         return replace(found, alternatives=(rest,), confidence=Confidence.POSSIBLE, sure=sure)
     if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
         return replace(found, sure="the number of ports that each rank listens on, and the stacks")

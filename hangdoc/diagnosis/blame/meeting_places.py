@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import SharedRank
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -75,16 +73,22 @@ def _given(stack: Stack, local: str) -> str:
 
 
 def shared_rank(case: Case) -> SharedRank | None:
-    """The rank as which two processes wait to join, where all ranks of the job were seen, and none joins as another.
+    """The ranks as which several processes each wait to join, where all of the job were seen; None where none is.
 
     Example: with RANK=1 and RANK=2, both at `init_process_group(rank=node + local, …)`, in which rank is 1.
     """
     size = case.job.world_size or 0
-    waiting = [rank for rank, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT and rank in case.seen]
-    given = {rank: int(value) for rank in waiting if (value := _given(case.activities[rank].stack, "rank")).isdecimal()}
-    if len(given) != size or not all(number < size for number in given.values()):
+    waiting = {r: a.stack for r, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT and r in case.seen}
+    given = {rank: int(value) for rank, stack in waiting.items() if (value := _given(stack, "rank")).isdecimal()}
+    sizes = {value for stack in waiting.values() if (value := _given(stack, "world_size")).isdecimal()}
+    if len(given) != size or not sizes <= {str(size)} or any(number >= size for number in given.values()):
+        return None  # they are not all there, or parts of them make jobs of their own
+    by: dict[int, tuple[int, ...]] = {}
+    for rank in sorted(given):
+        by[given[rank]] = (*by.get(given[rank], ()), rank)
+    twice = {number: ranks for number, ranks in sorted(by.items()) if len(ranks) > 1}
+    if not twice:
         return None
-    number, times = Counter(given.values()).most_common(1)[0] if given else (0, 0)
-    missing = tuple(sorted({*range(size)} - {*given.values()}))
-    by = tuple(rank for rank in sorted(given) if given[rank] == number)
-    return SharedRank(number, by, missing) if times > 1 else None
+    odd = tuple(rank for rank in sorted(given) if given[rank] != rank)
+    own = all(given[number] == number for number in twice) and all(given[rank] in twice for rank in odd)
+    return SharedRank(twice, tuple(sorted({*range(size)} - {*by})), odd if own else ())

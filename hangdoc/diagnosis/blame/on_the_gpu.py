@@ -46,6 +46,11 @@ class DeviceStuck(Explanation):
             return ()
         return self.waiting or (self.untimed if len(self.untimed) == 1 else ())
 
+    @property
+    def is_timed(self) -> bool:
+        """True if the late kernels of all groups are known not to have begun."""
+        return all(each.waiting for each in (self, *self.alike))
+
 
 def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
     """The first call that all its members are at, where every other rank waits for one of these, with those of other
@@ -72,7 +77,7 @@ def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
     seen = set(found.members)
     for rank in at if found.late else ():
         other = _in_call(case, rank) if rank not in seen else None
-        if other is not None and other.late:
+        if other is not None and other.late and seen.isdisjoint(other.members):
             alike.append(other)
             seen |= set(other.members)
     return _blamed(replace(found, alike=tuple(alike)))
@@ -119,14 +124,19 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck:
 def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
     every = found, *found.alike
     late = tuple(sorted(rank for each in every for rank in each.late))
-    further = tuple(sorted(rank for each in every for rank in (*each.running, *each.completed)))
-    if late and all(each.waiting and not each.completed for each in every):
-        sure = f"the kernels of {ranks_text(further)} run, and {ranks_text(late)} issued the call as well"
+    running = tuple(sorted(rank for each in every for rank in each.running))
+    completed = tuple(sorted(rank for each in every for rank in each.completed))
+    begun = f"the kernels of {ranks_text(running)} run" if running else ""
+    ended = f"{ranks_text(completed)} completed the call" if completed else ""
+    seen = "; ".join(filter(None, (begun, ended)))
+    if late and found.is_timed:
+        sure = f"{seen}, and {ranks_text(late)} issued the call as well"
         return Blame(found, late, confidence=Confidence.LIKELY, sure=sure)
     if late:
-        sure = f"{ranks_text(further)} had begun or completed the call; of {ranks_text(late)} this was not recorded"
+        sure = f"{seen}; how far {ranks_text(late)} came with it was not recorded"
         return Blame(found, late, (), confidence=Confidence.POSSIBLE, sure=sure)
-    if further and not found.untimed:
-        return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
+    if seen and not found.untimed and not found.waiting:
+        sure = seen if completed else "the kernels of all ranks of the call run"
+        return Blame(found, confidence=Confidence.LIKELY, sure=sure)
     open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
     return Blame(found, (), tuple((rank,) for rank in found.untimed or found.waiting), sure=open_)

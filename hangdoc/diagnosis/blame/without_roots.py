@@ -166,13 +166,15 @@ def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
 
 
 def one_rank_twice(inquiry: Inquiry) -> Blame[SharedRank] | None:
-    """Two processes that join as one rank: those that were started as another. After ended ranks, which do not join."""
+    """Processes that join as one rank: those that were started as another. After ended ranks, which do not join."""
     found = shared_rank(inquiry.case)
     if found is None:
         return None
-    others = tuple(rank for rank in found.by if rank != found.given)
     sure = "what each process gave to init_process_group(), in its frame"
-    return Blame(found, others, proved=True, confidence=Confidence.CERTAIN, sure=sure)
+    if found.odd:
+        return Blame(found, found.odd, proved=True, confidence=Confidence.CERTAIN, sure=sure)
+    first, *rest = (rank for ranks in found.twice.values() for rank in ranks)
+    return Blame(found, (first,), tuple((rank,) for rank in rest), proved=True, sure=sure)
 
 
 def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:

@@ -1,4 +1,4 @@
-"""What has always come with a call: the one right before it, and the others' calls that it has met."""
+"""What comes with a call: the one that was always right before it, and the others' calls that its like has met."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ def always_follows(history: GroupHistory, call: Token, before: Token) -> bool:
 
 
 def met_before(history: GroupHistory, call: Token) -> list[Token]:
-    """The others' calls, from other lines, that the rank's last call from the same line has met.
+    """The others' calls, from other lines, that the rank's last call from the same line has met, each line once.
 
     Example: rank 0 calls gather at 8 under `if rank == 0:`, the others at 12 under its `else:`; of rank 0's second
     gather → the others' first one.
     """
-    own = history.tokens.get(call.rank, ())
-    earlier = [each for each in own if each.sequence < call.sequence and _like(each) == _like(call)]
-    if history.inferred or not earlier:
+    own = history.tokens.get(call.rank, ()) if not history.inferred else ()
+    alike = (each for each in reversed(own) if each.sequence < call.sequence and _like(each) == _like(call))
+    last = next(alike, None)
+    if last is None:
         return []
-    met = (history.at(rank, earlier[-1].sequence) for rank in history.members if rank != call.rank)
-    return [each for each in met if each is not None and each.op == call.op and _like(each) != _like(call)]
+    met = (history.at(rank, last.sequence) for rank in history.members if rank != call.rank)
+    others = (each for each in met if each is not None and each.op == call.op and _like(each) != _like(call))
+    return list({_like(each): each for each in others}.values())
 
 
 def _like(token: Token) -> tuple[object, ...]:

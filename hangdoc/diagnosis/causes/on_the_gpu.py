@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.on_the_gpu import DeviceStuck
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, call_name, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -21,14 +22,18 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
     found, culprits = blame.found, blame.culprits
     what: Message = _call(case, found)
     if culprits:
-        return Finding(
-            "HD602", _verdict(found, culprits, what), _why(found, culprits), joined(_DEVICE, _before(culprits))
-        )
-    if found.running and not (found.untimed or found.waiting or found.completed):
+        return Finding("HD602", _verdict(case, found), _why(found, culprits), joined(_DEVICE, _before(culprits)))
+    if found.running and not (found.untimed or found.waiting):
+        run: Message = ["all kernels (", Ranks(found.running), ") run in ", what]
+        if found.completed:
+            run = [Does(found.running, "runs", "run"), " ", what, ", which ", Ranks(found.completed)]
+            run = [run, " ", Verb(found.completed, "has", "have"), " completed"]
         return Finding(
             "HD602",
-            sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
-            "every rank of the call is in it with equal arguments",
+            sentence([run, ", and the call does not complete"]),
+            "every rank of the call has come to it with equal arguments"
+            if found.completed
+            else "every rank of the call is in it with equal arguments",
             _DEVICE,
         )
     return Finding(
@@ -39,29 +44,44 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
         joined(
             "either the GPU of one of them has not reached the call, because an earlier kernel or copy does not end",
             "or all have, and the call itself does not end (network, device)",
-            "these dumps do not show which" if found.untimed else "no kernel of the call has begun",
+            "these dumps do not show which"
+            if found.untimed
+            else "no kernel of the call has begun"
+            if not (found.running or found.completed)
+            else "",
         ),
         joined(_TO_TELL, _DEVICE) if found.untimed else _DEVICE,
     )
 
 
-def _verdict(found: DeviceStuck, culprits: tuple[int, ...], what: Message) -> Message:
-    every = found, *found.alike
-    running = tuple(sorted(rank for each in every for rank in each.running))
-    completed = tuple(sorted(rank for each in every for rank in each.completed))
-    begun = ", but on the GPU it has not begun" if not completed and found.waiting else ", which does not end there"
-    others: list[Message] = []
+def _verdict(case: Case, found: DeviceStuck) -> Message:
+    """Of each call one clause; of calls that are alike in all groups one for all."""
+    calls: dict[tuple[object, ...], list[DeviceStuck]] = {}
+    for each in (found, *found.alike):
+        call = each.call
+        calls.setdefault((each.label, *((call.op, call.sequence, call.site) if call else ())), []).append(each)
+    told = [clause for some in list(calls.values())[:LISTED] for clause in _clauses(case, some, found.is_timed)]
+    further = len(calls) - LISTED
+    return sentence(*told, f"and the like in {further} further groups" if further > 0 else "")
+
+
+def _clauses(case: Case, alike: list[DeviceStuck], timed: bool) -> list[Message]:
+    late = tuple(sorted(rank for each in alike for rank in each.late))
+    running = tuple(sorted(rank for each in alike for rank in each.running))
+    completed = tuple(sorted(rank for each in alike for rank in each.completed))
+    begun = ", but on the GPU it has not begun" if timed else ", which does not end there"
+    clauses: list[Message] = [[Does(late, "has", "have"), " issued ", _call(case, alike[0]), begun]]
     if running:
-        others.append([Does(running, "runs", "run"), " the call and ", Verb(running, "waits", "wait"), " for it"])
+        clauses.append([Does(running, "runs", "run"), " the call and ", Verb(running, "waits", "wait"), " for it"])
     if completed:
-        others.append([Does(completed, "has", "have"), " completed it"])
-    return sentence([Does(culprits, "has", "have"), " issued ", what, begun], *others)
+        clauses.append([Does(completed, "has", "have"), " completed it"])
+    return clauses
 
 
 def _why(found: DeviceStuck, culprits: tuple[int, ...]) -> Message:
     not_begun: Message = ["an earlier kernel, copy or event on ", Ranks(culprits), " does not end"]
     open_: Message = ["on ", Ranks(culprits), " the call itself, or a kernel, copy or event before it, does not end"]
-    which = not_begun if found.waiting and not found.completed else open_
+    which = not_begun if found.is_timed and not found.completed else open_
     return joined(which, "the code there issued everything that the others issued")
 
 

@@ -80,16 +80,29 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap, reordered: Condition | 
 
 
 def _is_left_out(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token) -> bool:
-    """True if the culprits only lack the others' call, and have come by where it is made on the way to their own: they
-    made none there, and nothing says that they would make it later.
+    """True if the culprits only lack the others' call, have come by where it is made on the way to their own, and made
+    fewer there than the last time: nothing says that they would make it later.
 
-    Example: `loss.backward()`, in whose hooks the others reduce, and then `finish()`, in which rank 1 does.
+    Example: `loss.backward()`, in whose hooks all reduced three times a round, and then `finish()`, in which rank 1 is
+    after two.
     """
     function = None
     where = fork(mine.stack, theirs.stack).within_function
     if where is not None and all(each.kind == "insert" for each in blame.found.alignment.gaps):
         function = case.program.function(where[0].file, where[0].line)
-    return function is not None and where is not None and function.comes_by(where[0].line, where[1].line)
+    if function is None or where is None or not function.comes_by(where[0].line, where[1].line):
+        return False
+    counted, program = [0], case.programs.get(mine.rank)
+    for each in program.tokens[: mine.order + 1] if program is not None else ():
+        if _like(each) == _like(theirs):
+            counted[-1] += 1
+        elif _like(each) == _like(mine):
+            counted.append(0)
+    return len(counted) > 2 and counted[-2] < counted[-3]
+
+
+def _like(call: Token) -> tuple[object, ...]:
+    return call.group, call.op, lines_of(call.site)
 
 
 def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:

@@ -168,17 +168,16 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
 
 @cause("HD301", explains=SharedRank, order=62)
 def joined_as_one(case: Case, blame: Blame[SharedRank]) -> Finding:
-    """HD301: two processes join as one rank."""
-    found = blame.found
+    """HD301: several processes join as one rank."""
+    found, size = blame.found, case.job.world_size or len(case.activities)
+    pairs: list[Message] = [["those of ", Ranks(ranks), f" as rank {number}"] for number, ranks in found.twice.items()]
     where = case.activities[blame.culprits[0]].where
-    size = len(case.activities)
-    every = "both" if len(found.by) == 2 else "all"
-    twice: Message = ["the processes of ", Ranks(found.by), f" {every} join as rank {found.given}", at(where)]
+    many: Message = ["some processes join as one rank", at(where), ": ", Joined(pairs, ", ")]
     return Finding(
         "HD301",
-        sentence([twice, ", and none joins as ", Ranks(found.missing)]),
-        "what a process gives to init_process_group() is its rank, whatever RANK says: the others wait for "
-        "the one that nobody gives",
+        sentence([many, "; none joins as ", Ranks(found.missing)]),
+        "what a process gives to init_process_group() is its rank, whatever RANK says: all wait for those that "
+        "nobody gives",
         f"let every process give a rank of its own, from 0 to {size - 1}",
     )
 

@@ -11,12 +11,13 @@ where the property `active` returns `self.rank in self.wanted` → `self.active`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import TRIED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.set_before import SET_BY, set_before
-from hangdoc.diagnosis.frames.names import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.message import Condition
@@ -55,10 +56,14 @@ def is_of_a_part(sources: Sources, condition: Condition) -> bool:
 
     Example: `if self.last:`, set by `self.last = rank == world - 1` → True.
     """
-    answers = (each for each in set_before(sources, condition.file, condition.line) if each.how == SET_BY)
-    set_by = (test.source for each in answers for test in each.tests)
-    # What tests more beside the rank, as `rank == 2 and late`, comes out so at a time of its own.
-    return any(is_rank_name(test) and not {"and", "or"} & {*test.split()} for test in (condition.source, *set_by))
+    answers = (each for each in set_before(sources, condition.file, condition.line) if each.sets)
+    tests = (condition, *(test for each in answers for test in each.tests))
+    return any(pattern("rank_word").search(each.source) and not _asks_more(each.source) for each in tests)
+
+
+def _asks_more(test: str) -> bool:
+    """True of `rank == 2 and late` and of `step % world == rank`, which come out so at a time of their own."""
+    return not {"and", "or", "%"}.isdisjoint(re.findall(r"\w+|%", test))
 
 
 def _set_by_rank(sources: Sources, file: str, line: int) -> bool:

@@ -14,7 +14,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind
+from hangdoc.diagnosis.needs.need import NeedKind
+from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame, Stack
 
@@ -30,35 +31,47 @@ class Kept:
     where: Frame | None
     thread: str
     op: str = ""
+    for_main: bool = False
+    """The main thread of that rank waits for the lock."""
 
 
 def lock_kept(facts: Facts) -> Kept | None:
-    """The lock that a culprit holds over its wait, and that this wait, or its own main thread, needs."""
+    """The lock that a thread of a culprit holds while it waits, and for which another thread waits, without which that
+    wait, or the rank's calls, can't go on."""
     for rank in facts.culprits:
         held = facts.case.held.get(rank)
         if held is not None:
-            return Kept(rank, held.name, held.frame, held.call.frame, held.holder, held.call.op)
-    for chain in facts.case.chains.values():
-        hops = (*chain.circle, *chain.circle[:1])
-        for before, hop in pairwise(hops):
-            if before.lock is not None and hop.node.rank in facts.culprits:
-                node, thread = hop.node, "" if hop.node.is_main else hop.node.thread.name
-                return Kept(node.rank, before.lock.name, before.lock.frame, node.where, thread)
+            return Kept(rank, held.name, held.frame, held.call.frame, held.holder, held.call.op, for_main=True)
+    chains = facts.case.chains
+    for chain in (*(chains[rank] for rank in facts.culprits if rank in chains), *chains.values()):
+        for before, hop in pairwise((*chain.circle, *chain.circle[:1])):
+            lock, node = before.lock, hop.node
+            if lock is None or node.rank not in facts.culprits or _lets_go(facts, lock.name, node.where):
+                continue
+            main = before.node.is_main and before.node.rank == node.rank
+            thread = "" if node.is_main else node.thread.name
+            return Kept(node.rank, lock.name, lock.frame, node.where, thread, for_main=main)
     return None
+
+
+def _lets_go(facts: Facts, lock: str, where: Frame | None) -> bool:
+    """True of a wait for the condition that the lock is: `with self.cond: self.cond.wait()` lets it go meanwhile."""
+    line = facts.case.sources.line(where.file, where.line) if where is not None else None
+    return f"{lock}.wait" in (line or "")
 
 
 def lock_waited_for(facts: Facts, kept: Kept) -> Message:
     """'rank 0 waits at train.py:92 step() for the lock `guard`, which its thread `export` holds in all_reduce at …';
     '' where it is not the main thread that waits."""
     own = facts.own
-    if own is None or own.rank != kept.rank or not kept.thread:
+    if own is None or own.rank != kept.rank or not kept.thread or not kept.for_main:
         return ""
-    holds: Message = [f"which its thread `{kept.thread}` holds in {kept.op}" if kept.op else "", at(kept.where)]
+    holds: Message = [f"which its thread `{kept.thread}` holds", f" in {kept.op}" if kept.op else "", at(kept.where)]
     return [Ranks((kept.rank,)), " waits", at(own.where), f" for the lock `{kept.name}`, ", holds]
 
 
 def why_kept(kept: Kept) -> Message:
-    """'`guard` is taken at train.py:71 run() and not let go before that wait at train.py:66 ends'."""
+    """'`guard` is taken at train.py:71 run() and kept over the wait at train.py:66'."""
     return [f"`{kept.name}` is taken at ", place(kept.since), " and kept over the wait at ", line_of(kept.where)]
 
 
@@ -74,25 +87,35 @@ def is_circle_of_locks(facts: Facts) -> bool:
 
 
 def blocks_its_loop(facts: Facts) -> Frame | None:
-    """The function that an event loop runs on each of the culprits, and that blocks it in a call; None where none does,
-    or where nobody is known to wait for more than the calls of the job."""
-    found = [_task(a.stack) for rank in facts.culprits if (a := facts.case.activities.get(rank)) is not None]
-    calls = facts.own is not None and facts.own.kind in COMMUNICATING
-    waited = facts.form.kind == FormKind.MISSED and facts.owed is not None and facts.owed.kind not in COMMUNICATING
-    lives = waited and facts.owed is not None and facts.owed.kind != ActivityKind.STORE_WAIT
-    return found[0] if lives and calls and found and None not in found else None
+    """The function that an event loop runs on each of the culprits, and that blocks it in a call of the job, where the
+    others wait for what is sent or answered elsewhere in the program; None else."""
+    missed = facts.missed
+    if facts.form.kind != FormKind.MISSED or missed is None or missed.kind not in (NeedKind.ITEM, NeedKind.ANSWER):
+        return None
+    own = [activity for rank in facts.culprits if (activity := facts.case.activities.get(rank)) is not None]
+    tasks = [_task(activity.stack) for activity in own if activity.kind in COMMUNICATING]
+    lines = {(task.file, task.line) for task in tasks if task is not None}
+    if not tasks or len(tasks) < len(facts.culprits) or None in tasks or len(lines) > 1:
+        return None
+    # What comes later in the functions that run now is not kept by the loop.
+    functions = {(frame.file, plain(frame.function)) for activity in own for frame in user_stack(activity.stack)}
+    sites = [(file, found.name) for file, line in missed.sites if (found := facts.program.function(file, line))]
+    return None if any((file, plain(name)) in functions for file, name in sites) else tasks[0]
 
 
 def _task(stack: Stack) -> Frame | None:
-    """The outermost function of the user's that an event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
+    """The outermost function of the user's that an event loop runs (asyncio/events.py, Python 3.8 to 3.14); None in a
+    notebook, whose cells run in the loop of its kernel."""
+    if any("/ipykernel/" in frame.file for frame in stack):
+        return None
     for index, frame in enumerate(stack):
-        if frame.file.endswith("/asyncio/events.py") and plain(frame.function).rpartition(".")[2] == "_run":
+        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
             return next(reversed(user_stack(stack[:index])), None)
     return None
 
 
 def why_blocked(facts: Facts, task: Frame) -> Message:
-    """'train.py:140 run() runs in the event loop of rank 0 and blocks it there: …'."""
+    """'train.py:140 run() runs in an event loop, and its call blocks that: on rank 0 nothing else …'."""
     run: Message = [place(task), " runs in an event loop, and its call blocks that: on ", Ranks(facts.culprits)]
     return [run, " nothing else that the loop serves goes on before it returns"]
 

@@ -20,3 +20,5 @@ class Answer:
     how: str = "is decided by"
     subject: str = ""
     """What is decided, where that is not what the function answers."""
+    sets: bool = False
+    """The one test is the statement that sets it, as `last = rank == world - 1` does."""

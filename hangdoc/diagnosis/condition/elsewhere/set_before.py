@@ -49,8 +49,6 @@ from hangdoc.model.process import Frame
 
 REORDERED = f"{WORDS['ordered']} under"
 """How a test decides what a loop goes over, where its suite reverses, sorts or shuffles that."""
-SET_BY = "is set by"
-"""How a value is decided that a statement gives it by itself: `last = rank == world - 1`."""
 _HANDED_ON = ("given", "item", "returned")
 """Ways of a value that are no step: it is the same under another name."""
 
@@ -113,7 +111,7 @@ def within_limit(found: Iterable[Answer], most: int = LISTED) -> list[Answer]:
             left.setdefault(test, answer)
     kept = list(left.items())[: max(0, most)]
     return [
-        Answer(a.function, tuple(t for t, of in kept if of is a), subject=a.subject, how=a.how)
+        replace(a, tests=tuple(t for t, of in kept if of is a))
         for a in {id(a): a for _, a in kept}.values()
     ]
 
@@ -287,8 +285,10 @@ class _Walk:
             left = steps - (each.how not in _HANDED_ON)
             if not counts and tells(each) and not is_agreed(each):
                 left = steps - 1
-                how = "is decided by" if each.how == "returned" else SET_BY
-                yield Answer(function, (Condition(each.text, each.at.file, each.line),), subject=name, how=how)
+                sets = each.how != "returned"
+                how = "is set by" if sets else "is decided by"
+                by = Condition(each.text, each.at.file, each.line)
+                yield Answer(function, (by,), subject=name, how=how, sets=sets)
             if guard is not None:
                 condition, test = condition_of(each.at, guard)
                 self.seen.add((each.at.file, guard.line))

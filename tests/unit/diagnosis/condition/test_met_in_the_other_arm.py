@@ -41,6 +41,6 @@ def test_the_broadcast_that_is_missing_is_told_and_not_the_role() -> None:
 
 
 def test_an_arm_with_a_call_that_nobody_else_makes_decides() -> None:
-    found = diagnosed(ONE, (), ())
+    found = diagnosed(ONE, (FIRST,), (SECOND,))  # which met a call after the arms
     assert found.culprits == (0,)
     assert "rank == 0" in found.why
