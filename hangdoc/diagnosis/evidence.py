@@ -340,7 +340,7 @@ def _timeout(case: Case) -> list[Evidence]:
     ends = [end for end in ends if end[0] > 0]
     if not ends or case.job.ended:
         return []
-    left, rank = min(ends)
+    left, rank = min(ends, key=lambda end: (round(end[0]), end[1]))  # the first of those that are one in what is told
     # By the clock as well: "in 29 min" alone would be wrong of a snapshot that is read again the next morning.
     then = time.strftime("%H:%M:%S", time.gmtime(case.job.taken + left))
     text = f"PyTorch times out at {then} UTC, {name_duration(left)} after this look"

@@ -58,7 +58,6 @@ def test_a_job_that_moves_again(watch: Watch, tmp_path: Path) -> None:
     assert done.document["outcome"] == "slow"
 
 
-@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 @pytest.mark.slow
 def test_a_job_that_torchrun_restarts_and_ends_well_is_healthy(watch: Watch, tmp_path: Path) -> None:
     # Before there is a group: torch 2.13 does not survive a restart afterwards, watched or not, because gloo
@@ -69,7 +68,7 @@ def test_a_job_that_torchrun_restarts_and_ends_well_is_healthy(watch: Watch, tmp
     done = watch(command)
     assert done.status == 0, done.explain()
     assert "first try" in done.stderr, "the first try really failed"
-    assert "hangdoc: rank 1 exited with status 1; torchrun restarted the workers, 1 of 1\n" in done.stderr
+    assert "hangdoc: rank 1 has exited with status 1; torchrun restarted the workers, 1 of 1\n" in done.stderr
     assert "✖" not in done.stderr, done.explain()
     assert done.document is None
     assert not done.run_dir.exists(), "nothing is kept of a healthy job"

@@ -37,7 +37,6 @@ def test_a_rank_that_stands_before_its_first_store_is_found_among_its_siblings(
     assert not finished.survivors
 
 
-@pytest.mark.xfail(strict=True, reason="told by a rule that is gone, and by no general mechanism yet")
 def test_a_job_that_follows_another_is_not_mixed_with_it(watch: Watch) -> None:
     program = PROGRAMS / "shares.py"
     finished = watch(by_hand(f"3:{program}", f"2:{program}"))

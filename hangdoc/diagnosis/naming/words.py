@@ -93,9 +93,11 @@ def told(facts: Facts) -> Told:
 
 
 def _followed(facts: Facts, rank: int) -> bool:
-    """True if the rank failed because a culprit that has ended was gone."""
-    end = facts.case.ranks[rank].exit
-    return facts.form.kind == FormKind.GONE and end is not None and is_echo(end)
+    """True if the rank failed because a culprit that had failed by itself was gone, or the launcher ended it then."""
+    end, first = facts.case.ranks[rank].exit, facts.case.ranks[facts.culprits[0]].exit
+    if facts.form.kind != FormKind.GONE or end is None or first is None or first.signal:
+        return False
+    return (bool(first.exception) and is_echo(end)) or (bool(first.status) and end.signal == signal.SIGTERM)
 
 
 def _is_seen(facts: Facts) -> bool:

@@ -43,7 +43,7 @@ def test_a_lost_peer_is_an_echo_though_it_was_raised_again_as_another_error_and_
     assert found.culprits == (1,)
     assert found.cause is not None
     assert found.cause.code == "HD401"
-    assert "(ended with StepFailed, raised from ValueError)" in found.verdict
+    assert found.verdict.startswith("Rank 1 ended with StepFailed, raised from ValueError at ")
     assert "says: sample 12: label 'cat' is no number" in found.why
 
 
@@ -51,7 +51,7 @@ def test_an_error_in_the_handler_of_another_is_told_by_the_other() -> None:
     found = crashed(wrapped(90.0, BAD_LABEL, direct=False), wrapped(89.5, LOST))
     assert found.culprits == (0,)
     assert found.verdict.startswith(
-        "Rank 0 was at data.py:9 __getitem__() (ended with StepFailed, raised after ValueError)"
+        "Rank 0 ended with StepFailed, raised after ValueError at data.py:9 __getitem__()"
     )
 
 
@@ -59,7 +59,7 @@ def test_an_error_that_its_own_function_answered_with_another_is_told_by_that_on
     looked_up = Raised("KeyError", "'cat'", (replace(FIT, line=38),))
     found = crashed(wrapped(90.0, looked_up, direct=False), wrapped(89.5, LOST))
     assert found.culprits == (0,)
-    assert found.verdict.startswith("Rank 0 was at train.py:40 fit() (ended with StepFailed)")
+    assert found.verdict.startswith("Rank 0 ended with StepFailed at train.py:40 fit()")
     assert "says: training failed" in found.why
 
 

@@ -113,6 +113,6 @@ def test_the_line_of_a_crash_is_in_the_verdict(number: int, seen: bool) -> None:
         JobSnapshot(taken=100.0, mode="watch", world_size=2, ended=True, exit_status=1, ranks=tuple(ranks))
     )
     assert found.cause is not None and found.cause.code == "HD402"
-    assert (f"Rank 0 was at a.py:7 f() (killed by signal {number})" in found.verdict) is seen
+    assert (f"Rank 0 was killed by signal {number} at a.py:7 f()" in found.verdict) is seen
     assert ("FAULTHANDLER" in found.fix) is not seen
     assert "dmesg" not in found.fix
