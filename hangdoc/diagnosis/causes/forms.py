@@ -36,7 +36,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import lines_of, same_place, user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, same_place, task_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import only_looks_up
 from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
@@ -103,12 +103,8 @@ def _run_as_they_get_ready(gap: Gap) -> bool:
 
 
 def _task(stack: Stack) -> Place | None:
-    """The outermost function of the user's that an event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
-    for index, frame in enumerate(stack):
-        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
-            first = next(reversed(user_stack(stack[:index])), None)
-            return Place(first.file, 0, plain(first.function)) if first is not None else None
-    return None
+    first = task_of(stack)
+    return Place(first.file, 0, plain(first.function)) if first is not None else None
 
 
 def _in_two_tasks(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:

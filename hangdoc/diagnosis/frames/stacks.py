@@ -23,6 +23,14 @@ def user_stack(stack: Stack) -> Stack:
     return tuple(f for f in stack if not is_library(f))
 
 
+def task_of(stack: Stack) -> Frame | None:
+    """The outermost function of the user's that an event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
+    for index, frame in enumerate(stack):
+        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
+            return next(reversed(user_stack(stack[:index])), None)
+    return None
+
+
 def site_of(stack: Stack) -> Site:
     """What identifies a call site: the user frames, or the innermost library frames where there are none
     (backward on another thread, finalizers)."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.causes.phrases import at, line_of, place
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import task_of, user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.needs.need import NeedKind
@@ -104,14 +104,8 @@ def blocks_its_loop(facts: Facts) -> Frame | None:
 
 
 def _task(stack: Stack) -> Frame | None:
-    """The outermost function of the user's that an event loop runs (asyncio/events.py, Python 3.8 to 3.14); None in a
-    notebook, whose cells run in the loop of its kernel."""
-    if any("/ipykernel/" in frame.file for frame in stack):
-        return None
-    for index, frame in enumerate(stack):
-        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
-            return next(reversed(user_stack(stack[:index])), None)
-    return None
+    """What an event loop runs there; None in a notebook, whose cells run in the loop of its kernel."""
+    return None if any("/ipykernel/" in frame.file for frame in stack) else task_of(stack)
 
 
 def why_blocked(facts: Facts, task: Frame) -> Message:
