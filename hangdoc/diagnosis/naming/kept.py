@@ -6,7 +6,7 @@ rank 0 is in all_reduce under `with guard:`, and rank 0's main thread, whose cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.causes.phrases import at, line_of, place
@@ -15,6 +15,7 @@ from hangdoc.diagnosis.frames.stacks import task_of, user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.needs.need import NeedKind
+from hangdoc.diagnosis.source.locks import held_since
 from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame, Stack
@@ -51,7 +52,18 @@ def lock_kept(facts: Facts) -> Kept | None:
             main = before.node.is_main and before.node.rank == node.rank
             thread = "" if node.is_main else node.thread.name
             return Kept(node.rank, lock.name, lock.frame, node.where, thread, for_main=main)
-    return None
+    return _kept_between_ranks(facts)
+
+
+def _kept_between_ranks(facts: Facts) -> Kept | None:
+    """The lock that others wait to take at the head of the `with` in whose suite a culprit is in a call of the job."""
+    missed, own = facts.missed, facts.own
+    if missed is None or missed.kind != NeedKind.LOCK or missed.where is None or own is None:
+        return None
+    inside = [each for each in user_stack(own.stack) if held_since(missed.where, each, facts.case.sources)]
+    if own.kind not in COMMUNICATING or not inside:
+        return None
+    return Kept(own.rank, missed.name, replace(inside[0], line=missed.where.line), own.where, "", own.op or "")
 
 
 def _lets_go(facts: Facts, lock: str, where: Frame | None) -> bool:
@@ -72,12 +84,19 @@ def lock_waited_for(facts: Facts, kept: Kept) -> Message:
 
 def why_kept(kept: Kept) -> Message:
     """'`guard` is taken at train.py:71 run() and kept over the wait at train.py:66'."""
-    return [f"`{kept.name}` is taken at ", place(kept.since), " and kept over the wait at ", line_of(kept.where)]
+    return [_named(kept), " is taken at ", place(kept.since), " and kept over the wait at ", line_of(kept.where)]
 
 
 def let_go(kept: Kept) -> Message:
     """What to do about it."""
-    return [f"let go of `{kept.name}` before the wait at ", line_of(kept.where), " (copy what that needs under it)"]
+    if kept.op:
+        held: Message = [" where ", _named(kept), " is not held: others need it on their way there"]
+        return [f"make the {kept.op} at ", line_of(kept.where), held]
+    return ["let go of ", _named(kept), " before the wait at ", line_of(kept.where), " (copy what that needs under it)"]
+
+
+def _named(kept: Kept) -> str:
+    return f"`{kept.name}`" if kept.name else "the lock"
 
 
 def is_circle_of_locks(facts: Facts) -> bool:

@@ -110,10 +110,7 @@ def within_limit(found: Iterable[Answer], most: int = LISTED) -> list[Answer]:
         for test in answer.tests:
             left.setdefault(test, answer)
     kept = list(left.items())[: max(0, most)]
-    return [
-        replace(a, tests=tuple(t for t, of in kept if of is a))
-        for a in {id(a): a for _, a in kept}.values()
-    ]
+    return [replace(a, tests=tuple(t for t, of in kept if of is a)) for a in {id(a): a for _, a in kept}.values()]
 
 
 def _asked_at(at: Place, line: int) -> Iterator[ast.expr]:
