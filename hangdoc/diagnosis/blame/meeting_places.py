@@ -83,10 +83,10 @@ def shared_rank(case: Case) -> SharedRank | None:
     sizes = {value for stack in waiting.values() if (value := _given(stack, "world_size")).isdecimal()}
     if len(given) != size or not sizes <= {str(size)} or any(number >= size for number in given.values()):
         return None  # they are not all there, or parts of them make jobs of their own
-    by: dict[int, tuple[int, ...]] = {}
+    by: dict[int, list[int]] = {}
     for rank in sorted(given):
-        by[given[rank]] = (*by.get(given[rank], ()), rank)
-    twice = {number: ranks for number, ranks in sorted(by.items()) if len(ranks) > 1}
+        by.setdefault(given[rank], []).append(rank)
+    twice = {number: tuple(ranks) for number, ranks in sorted(by.items()) if len(ranks) > 1}
     if not twice:
         return None
     odd = tuple(rank for rank in sorted(given) if given[rank] != rank)

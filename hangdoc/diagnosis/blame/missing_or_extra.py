@@ -123,7 +123,8 @@ def is_shared(case: Case, gap: Gap) -> bool:
 
 
 def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
-    """True if ranks that are not to blame have made such a call from the same site, or such calls met before."""
+    """True if ranks that are not to blame have made such a call from the same site, or from lines where
+    theirs met it the last time."""
     if met_before(alignment.history, call):
         return True
     culprits = frozenset(alignment.culprits)

@@ -8,7 +8,10 @@ end. Where all run, the call itself does not end. Where kernels were not timed, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.streams import Kernel
@@ -50,6 +53,20 @@ class DeviceStuck(Explanation):
     def is_timed(self) -> bool:
         """True if the late kernels of all groups are known not to have begun."""
         return all(each.waiting for each in (self, *self.alike))
+
+
+class Stands(NamedTuple):
+    """How the devices stand in several calls, together."""
+
+    late: tuple[int, ...]
+    running: tuple[int, ...]
+    completed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, calls: Iterable[DeviceStuck]) -> Stands:
+        """Of these calls."""
+        several = [(each.late, each.running, each.completed) for each in calls]
+        return cls(*(tuple(sorted(chain.from_iterable(ranks))) for ranks in zip(*several, strict=True)))
 
 
 def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
@@ -122,10 +139,7 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck:
 
 
 def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
-    every = found, *found.alike
-    late = tuple(sorted(rank for each in every for rank in each.late))
-    running = tuple(sorted(rank for each in every for rank in each.running))
-    completed = tuple(sorted(rank for each in every for rank in each.completed))
+    late, running, completed = Stands.of((found, *found.alike))
     begun = f"the kernels of {ranks_text(running)} run" if running else ""
     ended = f"{ranks_text(completed)} completed the call" if completed else ""
     seen = "; ".join(filter(None, (begun, ended)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from hangdoc.diagnosis.bounds import COMPARED
@@ -46,6 +47,21 @@ def met_before(history: GroupHistory, call: Token) -> list[Token]:
     met = (history.at(rank, last.sequence) for rank in history.members if rank != call.rank)
     others = (each for each in met if each is not None and each.op == call.op and _like(each) != _like(call))
     return list({_like(each): each for each in others}.values())
+
+
+def made_fewer(tokens: Iterable[Token], call: Token, before: Token) -> bool:
+    """True if a rank, whose calls these are up to ``call``, has made fewer like ``before`` since the last one like
+    ``call`` than before that one. Calls are alike if they are of one group and operation, from one line.
+
+    Example: A A X A X → True for the last X and A.
+    """
+    counted = [0]
+    for each in tokens:
+        if (each.group, _like(each)) == (before.group, _like(before)):
+            counted[-1] += 1
+        elif (each.group, _like(each)) == (call.group, _like(call)):
+            counted.append(0)
+    return len(counted) > 2 and counted[-2] < counted[-3]
 
 
 def _like(token: Token) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ _FIX_ONESELF = (
     "an RLock"
 )
 _FIX_INTERRUPTED = "take no lock in what may run at any moment: set a flag in "
-_FIX_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
+IN_ONE_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
 
 
 @cause("HD505", explains=OutsideWait, order=340)
@@ -95,5 +95,5 @@ def _circle(case: Case, rank: int, found: Deadlock, waiting: Message) -> Finding
             waiting,
         ),
         [Joined(steps), ": neither can go on before the other"],
-        _FIX_ORDER,
+        IN_ONE_ORDER,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.on_the_gpu import DeviceStuck
+from hangdoc.diagnosis.blame.on_the_gpu import DeviceStuck, Stands
 from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, call_name, waiting_at, where_they_wait
@@ -36,6 +36,7 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
             else "every rank of the call is in it with equal arguments",
             _DEVICE,
         )
+    open_ = "" if found.running or found.completed else "no kernel of the call has begun"
     return Finding(
         "HD602",
         sentence(
@@ -44,11 +45,7 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
         joined(
             "either the GPU of one of them has not reached the call, because an earlier kernel or copy does not end",
             "or all have, and the call itself does not end (network, device)",
-            "these dumps do not show which"
-            if found.untimed
-            else "no kernel of the call has begun"
-            if not (found.running or found.completed)
-            else "",
+            "these dumps do not show which" if found.untimed else open_,
         ),
         joined(_TO_TELL, _DEVICE) if found.untimed else _DEVICE,
     )
@@ -66,9 +63,7 @@ def _verdict(case: Case, found: DeviceStuck) -> Message:
 
 
 def _clauses(case: Case, alike: list[DeviceStuck], timed: bool) -> list[Message]:
-    late = tuple(sorted(rank for each in alike for rank in each.late))
-    running = tuple(sorted(rank for each in alike for rank in each.running))
-    completed = tuple(sorted(rank for each in alike for rank in each.completed))
+    late, running, completed = Stands.of(alike)
     begun = ", but on the GPU it has not begun" if timed else ", which does not end there"
     clauses: list[Message] = [[Does(late, "has", "have"), " issued ", _call(case, alike[0]), begun]]
     if running:

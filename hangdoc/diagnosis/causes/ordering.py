@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.missing_or_extra import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.following import made_fewer
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
 from hangdoc.diagnosis.causes.deciding import answers_at, what_decided
@@ -86,23 +87,12 @@ def _is_left_out(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token)
     Example: `loss.backward()`, in whose hooks all reduced three times a round, and then `finish()`, in which rank 1 is
     after two.
     """
-    function = None
-    where = fork(mine.stack, theirs.stack).within_function
-    if where is not None and all(each.kind == "insert" for each in blame.found.alignment.gaps):
-        function = case.program.function(where[0].file, where[0].line)
-    if function is None or where is None or not function.comes_by(where[0].line, where[1].line):
+    where, program = fork(mine.stack, theirs.stack).within_function, case.programs.get(mine.rank)
+    if where is None or program is None or any(each.kind != "insert" for each in blame.found.alignment.gaps):
         return False
-    counted, program = [0], case.programs.get(mine.rank)
-    for each in program.tokens[: mine.order + 1] if program is not None else ():
-        if _like(each) == _like(theirs):
-            counted[-1] += 1
-        elif _like(each) == _like(mine):
-            counted.append(0)
-    return len(counted) > 2 and counted[-2] < counted[-3]
-
-
-def _like(call: Token) -> tuple[object, ...]:
-    return call.group, call.op, lines_of(call.site)
+    function = case.program.function(where[0].file, where[0].line)
+    came_by = function is not None and function.comes_by(where[0].line, where[1].line)
+    return came_by and made_fewer(program.tokens[: mine.order + 1], mine, theirs)
 
 
 def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:

@@ -175,7 +175,7 @@ def joined_as_one(case: Case, blame: Blame[SharedRank]) -> Finding:
     many: Message = ["some processes join as one rank", at(where), ": ", Joined(pairs, ", ")]
     return Finding(
         "HD301",
-        sentence([many, "; none joins as ", Ranks(found.missing)]),
+        sentence(many, ["none joins as ", Ranks(found.missing)]),
         "what a process gives to init_process_group() is its rank, whatever RANK says: all wait for those that "
         "nobody gives",
         f"let every process give a rank of its own, from 0 to {size - 1}",

@@ -48,7 +48,8 @@ def _is_plain(point: BranchPoint) -> bool:
 
 def goes_by_rank(sources: Sources, point: BranchPoint) -> bool:
     """True if what the condition asks, or what set that, tests the rank."""
-    return _set_by_rank(sources, point.file, point.guard.line)
+    found = set_before(sources, point.file, point.guard.line)
+    return any(is_rank_name(test.source) for answer in found for test in answer.tests)
 
 
 def is_of_a_part(sources: Sources, condition: Condition) -> bool:
@@ -64,8 +65,3 @@ def is_of_a_part(sources: Sources, condition: Condition) -> bool:
 def _asks_more(test: str) -> bool:
     """True of `rank == 2 and late` and of `step % world == rank`, which come out so at a time of their own."""
     return not {"and", "or", "%"}.isdisjoint(re.findall(r"\w+|%", test))
-
-
-def _set_by_rank(sources: Sources, file: str, line: int) -> bool:
-    found = set_before(sources, file, line)
-    return any(is_rank_name(test.source) for answer in found for test in answer.tests)

@@ -162,14 +162,18 @@ def _was_met_in_the_other_arm(case: Case, gap: Gap, point: BranchPoint) -> bool:
     Example: of `if rank == 0: ⏎ gather(x, into) ⏎ else: ⏎ gather(x)` the condition is no reason.
     """
     call = (gap.mine, gap.theirs)[point.guarded]
-    history = next((each for each in case.histories if call is not None and each.key == call.group), None)
-    function, choice = case.program.function(point.file, point.guard.line), case.table.choice(point.file, point.guard)
-    if call is None or history is None or function is None or choice is None or point.guard.kind not in CONDITIONS:
+    if call is None or point.guard.kind not in CONDITIONS:
+        return False
+    history = next((each for each in case.histories if each.key == call.group), None)
+    met = met_before(history, call) if history is not None else []
+    function = case.program.function(point.file, point.guard.line) if met else None
+    choice = case.table.choice(point.file, point.guard) if function is not None else None
+    if function is None or choice is None:
         return False
     other = {(predicate, choice.past) for predicate in choice.predicates}
     return any(
         frame.file == point.file and plain(frame.function) == point.function and other & {*function.passed(frame.line)}
-        for each in met_before(history, call)
+        for each in met
         for frame in each.stack
     )
 

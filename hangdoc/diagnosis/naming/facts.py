@@ -15,6 +15,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.hypotheses.formed import formed
 from hangdoc.diagnosis.hypotheses.forms import Form, FormKind
 from hangdoc.diagnosis.hypotheses.suspects import Ranks
+from hangdoc.diagnosis.naming.kept import Kept, blocks_its_loop, lock_kept
 from hangdoc.diagnosis.naming.owing import Owed, owed_by
 from hangdoc.diagnosis.naming.parting import (
     Parted,
@@ -83,6 +84,16 @@ class Facts:
         or its store, or it was deleted."""
         missed = self.missed
         return missed is not None and missed.kind == NeedKind.KEY and (missed.came is True or self.at_one_line)
+
+    @cached_property
+    def kept(self) -> Kept | None:
+        """The lock that a culprit holds over its wait."""
+        return lock_kept(self)
+
+    @cached_property
+    def task(self) -> Frame | None:
+        """What blocks the event loop that runs it, on each of the culprits."""
+        return blocks_its_loop(self)
 
     @cached_property
     def named_by(self) -> Apart | None:

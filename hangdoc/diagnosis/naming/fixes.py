@@ -5,20 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 
+from hangdoc.diagnosis.causes.locked import IN_ONE_ORDER
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.execution.outcomes import RECORDER
 from hangdoc.diagnosis.frames.landmarks import advice
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
-from hangdoc.diagnosis.naming.kept import (
-    IN_A_THREAD,
-    IN_ONE_ORDER,
-    blocks_its_loop,
-    is_circle_of_locks,
-    let_go,
-    lock_kept,
-)
+from hangdoc.diagnosis.naming.kept import IN_A_THREAD, is_circle_of_locks, let_go
 from hangdoc.diagnosis.naming.owing import lines_of, names_lines
 from hangdoc.diagnosis.naming.parting import LOOPS, Parting
 from hangdoc.diagnosis.program.items import Definition, Predicate
@@ -31,7 +25,7 @@ from hangdoc.model.message import Condition, Message, Ranks
 
 def fix_of(facts: Facts, code: str) -> Message:
     """'let every rank make the call at train.py:44, or none'; '' where nothing that was seen says what to do."""
-    if blocks_its_loop(facts) is not None:
+    if facts.task is not None:
         return IN_A_THREAD
     if facts.form.kind == FormKind.MISSED:
         return _wait(facts)
@@ -87,9 +81,9 @@ def _exception(facts: Facts) -> Message:
 
 def _wait(facts: Facts) -> Message:
     """Where to look: what gives the thing that is waited for, and the line of the wait."""
-    waiting, missed, kept = facts.unmet, facts.missed, lock_kept(facts)
-    if kept is not None:
-        return let_go(kept)
+    waiting, missed = facts.unmet, facts.missed
+    if facts.kept is not None:
+        return let_go(facts.kept)
     if is_circle_of_locks(facts):
         return IN_ONE_ORDER
     if waiting is None or waiting.where is None:

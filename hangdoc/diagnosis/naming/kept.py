@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from hangdoc.diagnosis.causes.phrases import at, line_of, place
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import task_of, user_stack
 from hangdoc.diagnosis.hypotheses.forms import FormKind
-from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.needs.need import NeedKind
 from hangdoc.diagnosis.source.locks import held_since
 from hangdoc.model.kinds import COMMUNICATING
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame, Stack
+
+if TYPE_CHECKING:
+    from hangdoc.diagnosis.naming.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +136,4 @@ def why_blocked(facts: Facts, task: Frame) -> Message:
     return [run, " nothing else that the loop serves goes on before it returns"]
 
 
-IN_ONE_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
 IN_A_THREAD = "let nothing block an event loop: make that call in a thread (`await asyncio.to_thread(…)`)"

@@ -30,7 +30,7 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.codes import code_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.fixes import condition, fix_of
-from hangdoc.diagnosis.naming.kept import blocks_its_loop, lock_kept, lock_waited_for, why_blocked, why_kept
+from hangdoc.diagnosis.naming.kept import lock_waited_for, why_blocked, why_kept
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
 from hangdoc.diagnosis.needs.identity import Apart
@@ -72,7 +72,7 @@ def told(facts: Facts) -> Told:
         told_of = facts.owes.waiting if facts.owes is not None else ()
         rest = tuple(rank for rank in facts.others if rank not in told_of and not _followed(facts, rank))
         verdict = sentence(what, where_they_wait(facts.case, rest))
-    kept, task = lock_kept(facts), blocks_its_loop(facts)
+    kept, task = facts.kept, facts.task
     given = provided_at(missed) if missed is not None and task is None else ""
     why = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code), given)
     item = facts.reason.item if facts.reason is not None else None
@@ -155,8 +155,7 @@ def _doing(facts: Facts) -> Message:
     own = facts.own
     if own is None or len(facts.culprits) > 1 or own.kind == ActivityKind.EXITED:
         return _standing(facts)
-    kept = lock_kept(facts)
-    if kept is not None and (waits := lock_waited_for(facts, kept)):
+    if facts.kept is not None and (waits := lock_waited_for(facts, facts.kept)):
         return waits
     if own.kind in COMMUNICATING:
         return [Does(facts.culprits, "waits", "wait"), " ", waiting_at(facts.case, (own.rank,))]

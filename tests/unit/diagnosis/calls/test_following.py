@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.calls.following import always_follows, met_before
+from hangdoc.diagnosis.calls.following import always_follows, made_fewer, met_before
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 
 
@@ -42,3 +42,11 @@ def test_the_calls_that_the_last_one_like_it_has_met() -> None:
     assert [each.site[0][1] for each in met_before(history, calls[1][-1])] == [ord("Y")]
     assert met_before(history, calls[1][2]) == []  # those were made at one line
     assert met_before(history, calls[1][1]) == []  # there is none before it
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"), [("AAXAX", True), ("AAXAXAX", False), ("AXAAX", False), ("AX", False), ("AAXX", True)]
+)
+def test_fewer_than_before(calls: str, expected: bool) -> None:
+    own = tokens(0, calls)
+    assert made_fewer(own, own[-1], own[0]) is expected
