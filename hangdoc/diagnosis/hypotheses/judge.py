@@ -24,8 +24,8 @@ from hangdoc.model.kinds import Confidence
 CERTAIN, POINTED, LIKELY = 0.99, 0.95, 0.7
 """From which share on the likeliest suspects are called so. A share is the chance to be right, as it turns out: with
 weights of other programs, of the saved cases from 0.99 on all 353 are right, and of those from 0.7 to there 87 %
-(``tests/accuracy/who.py`` prints it, and fails below 99 and 85 %). Pointed: where the calls alone leave two sides, the
-rest of the evidence points to one of them (of 23 such saved cases all are right)."""
+(``tests/accuracy/who.py`` prints it, and fails below 99 and 85 %). Pointed: where calls and waits leave several sides,
+the rest of the evidence points to one of them (of 30 such saved cases all are right)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,7 @@ def test_a_lost_peer_is_an_echo_though_it_was_raised_again_as_another_error_and_
 def test_an_error_in_the_handler_of_another_is_told_by_the_other() -> None:
     found = crashed(wrapped(90.0, BAD_LABEL, direct=False), wrapped(89.5, LOST))
     assert found.culprits == (0,)
-    assert found.verdict.startswith(
-        "Rank 0 ended with StepFailed, raised after ValueError at data.py:9 __getitem__()"
-    )
+    assert found.verdict.startswith("Rank 0 ended with StepFailed, raised after ValueError at data.py:9 __getitem__()")
 
 
 def test_an_error_that_its_own_function_answered_with_another_is_told_by_that_one() -> None:
