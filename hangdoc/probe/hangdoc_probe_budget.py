@@ -26,7 +26,7 @@ DEEPEST = 50  # frames among which another one of the same function is looked fo
 def judge_of(state, tool, name):
     """A function of (code, offset, entry, count), asked every ``JUDGED_EVERY`` outcomes of a branch."""
     monitoring = sys.monitoring
-    budget, marks = [MOST_AT_ONCE_NS, process_time_ns()], {}
+    budget, own_marks, of_loops = [MOST_AT_ONCE_NS, process_time_ns()], {}, {}
     begun = budget[1]
     of_rare = [MOST_RARE_AT_ONCE_NS, begun]
     left = [MOST_WAYS]
@@ -37,7 +37,9 @@ def judge_of(state, tool, name):
         entry,
         count,
         budget=budget,
-        marks=marks,
+        own_marks=own_marks,
+        of_loops=of_loops,
+        roots=state.roots,
         begun=begun,
         left=left,
         of_a_way=OF_A_WAY,
@@ -79,6 +81,9 @@ def judge_of(state, tool, name):
         disable=monitoring.DISABLE,
     ):
         """DISABLE if the budget is used up, and the branch takes more than its part of it; else None.
+
+        The program's own have half of it between them, and frameworks' loops, which decide more in a step, the other
+        half; all have the same part where that is more for the program's.
 
         What comes rarely is judged each time: of its count, the part that says when is not gone on with.
         """
@@ -129,11 +134,15 @@ def judge_of(state, tool, name):
             else:
                 newest[way] = entry[2]
         at = now()
-        since = at - marks.get((key, offset), begun)
-        marks[key, offset] = at
+        own = not code.co_filename.startswith(roots)
+        marks = own_marks if own else of_loops
+        since = at - marks.get(way, begun)
+        marks[way] = at
         rest = min(most, budget[0] + (at - budget[1]) * share) - cost
         budget[:] = max(0, rest), at
-        if rest >= 0 or since * share >= cost * len(marks):
+        every_one, twice = len(own_marks) + len(of_loops), 2 * len(marks)
+        parts = min(every_one, twice) if own else max(every_one, twice) if own_marks else every_one
+        if rest >= 0 or since * share >= cost * parts:
             return None
         told[key, offset] = True
         # The interpreter looks for new lines where one begins, also after it has told of all of them: 5 % of a loop.

@@ -255,6 +255,15 @@ def test_a_branch_that_comes_too_often_is_disabled_and_its_outcomes_are_kept(pyt
     assert [test[9] for test in answer["recorded"]["tests"]].count(False) >= 4
 
 
+def test_what_a_framework_s_loops_use_up_is_not_the_program_s_part(python: str) -> None:
+    answer = same(python, "hot_in_a_framework")
+    codes, told = answer["recorded"]["codes"], {"work": [], "driven": []}
+    for test in answer["recorded"]["tests"]:
+        told.get(codes[test[0]][1], []).append(test[9])
+    assert told["work"].count(False) >= 100
+    assert told["driven"] == [True, True]
+
+
 def test_a_branch_that_somebody_woke_is_disabled_again(python: str) -> None:
     answer = same(python, "hot_and_restarted")
     events = sum(sum(each) for each in counted(answer, "work").values())

@@ -221,7 +221,9 @@ def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
         return []
     fewest = min(map(len, made))
     found = []
-    for mine, theirs in (made, made[::-1]):
+    # Who is in the call still stands for its side: what it sees now is of that call.
+    sides = [sorted(tokens, key=lambda token: (not token.pending, token.rank)) for tokens in made]
+    for mine, theirs in (sides, sides[::-1]):
         ranks = tuple(sorted(token.rank for token in mine))
         if len(mine) == fewest:
             gap = Gap("delete", ranks, mine[0], mine[0], theirs[0])

@@ -1,11 +1,12 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
 They are tried in this order: a condition on the rank, the ranks beside them in a larger group, a recorded decision that
-is new to a rank, the ranks' own histories, exits.
+is new to a rank, the ranks' own histories, exits, whom others wait for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
@@ -61,6 +62,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         _by_new_decision,
         _by_own_history,
         _by_its_end,
+        _by_waits,
     )
     for breaks in tried:
         found = breaks(case, options)
@@ -149,6 +151,25 @@ def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
     # Where others have ended as well, ending is what the program does there.
     fit = [o for o in options if _ended_there(case, o.alignment) and not others_strayed(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} ended while others still communicate") if len(fit) == 1 else None
+
+
+def _by_waits(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits hold up another rank, the reason in words). Whom nobody waits for keeps nobody.
+
+    Example: two pairs of ranks each made a group of their own; all wait for the one, nobody for the other → the first.
+    """
+    held_up = {wait.waiter: {*wait.on} for wait in case.graph.waits}
+    for token in (t for option in options if (gap := option.alignment.first) for t in (gap.mine, gap.theirs) if t):
+        if token.pending and token.op == "new_group":
+            held_up.setdefault(token.rank, set()).update(*token.sizes or ())  # whom it names has to come
+    fit = [option for option in options if _is_awaited(held_up, {*option.alignment.culprits})]
+    rest = " or ".join(_culprits_text(option) for option in options if option not in fit)
+    return (fit[0], f"nobody waits for {rest}") if len(fit) == 1 else None
+
+
+def _is_awaited(held_up: Mapping[int, set[int]], culprits: set[int]) -> bool:
+    """True if a rank that is none of them waits for one of them."""
+    return any(on & culprits for rank, on in held_up.items() if rank not in culprits)
 
 
 def _culprits_text(option: _Option) -> str:

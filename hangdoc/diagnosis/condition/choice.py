@@ -70,7 +70,9 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     if gap is None:
         return []
     stacks = stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1])
-    parting = case.execution.parting(*ranks)
+    # Of several culprits, the one that stands for the call: who has gone on from it has decided more since.
+    first = gap.mine.rank if gap.mine is not None else min(ranks[0], default=0)
+    parting = case.execution.parting(sorted(ranks[0], key=lambda rank: (rank != first, rank)), ranks[1])
     if parting is not None and not any(site_of(parting.stack) == site_of(stack) for stack in stacks):
         parting = None  # they have parted there as well, and not before this call
     found = parting or case.execution.once(stacks, *ranks)

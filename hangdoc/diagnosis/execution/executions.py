@@ -55,9 +55,9 @@ class Executions:
         return self._pairs[mine, theirs]
 
     def parting(self, culprits: Sequence[int], others: Sequence[int]) -> Parting | None:
-        """Where the culprits (side 0) parted from the others; None where that was not recorded, or where some rank
-        decided as those of the other side."""
-        for first in sorted(culprits)[:1]:
+        """Where the first of the culprits (side 0) parted from the others; None where that was not recorded, or where
+        some rank decided as those of the other side."""
+        for first in culprits[:1]:
             for other in self.alike(first, others):
                 pair = self.pair(first, other)
                 found = parting(self.sources, pair) if pair is not None else None
