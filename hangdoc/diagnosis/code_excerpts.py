@@ -67,7 +67,8 @@ def code_excerpts(
     of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
     of_answers = list(_of_the_answers(divergence))
     own = next((i for i, note in enumerate(of_answers) if note.said == _ONE_OF_THESE), len(of_answers))
-    of_branch = [*_of_the_branch(case, blame, divergence), *of_answers[:own]]
+    decided = _of_the_branch(case, blame, divergence) if not named.by_chance else ()
+    of_branch = [*decided, *of_answers[:own]]
     of_wait = [_Note(frame.file, frame.line, said) for frame, said in named.shown]
     for note in [*of_branch, *of_sides, *of_ranks, *of_wait, *of_answers[own:]]:
         text = case.sources.text(note.file, note.line)

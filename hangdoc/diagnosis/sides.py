@@ -65,7 +65,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     culprits = tuple(rank for rank in blame.culprits if rank in members) or blame.culprits
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(side for token, frame, ranks in both if ranks for side in _by_line(case, found, token, frame, ranks))
-    point = found.branch_point
+    point = found.branch_point if not named.by_chance else None
     if named.decided_at is not None and not _says_more(case, point, named.decided_at, (blame.culprits, others)):
         point = None
     guessed = False

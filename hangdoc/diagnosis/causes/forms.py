@@ -14,12 +14,14 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.moved import is_moved
 from hangdoc.diagnosis.causes.call_counts import calls_in_loop, compared
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.loop_items import items_differ, items_unordered
+from hangdoc.diagnosis.causes.on_devices import of_two_threads
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place, what_a_library_does, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
@@ -62,7 +64,7 @@ _INNER_LOOP = "which of the loops around that call ended was not seen"
 _END_UNSEEN = "how the loop ended was not seen"
 
 
-@cause("HD101", "HD102", "HD103", "HD106", "HD109", "HD112", "HD702", explains=Diverged, order=230)
+@cause("HD101", "HD102", "HD103", "HD106", "HD108", "HD109", "HD112", "HD702", explains=Diverged, order=230)
 def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """The name by the form of the guard and of the call."""
     gap, point = blame.found.gap, blame.found.branch_point
@@ -70,6 +72,8 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if _run_as_they_get_ready(gap):
         return _in_two_tasks(case, blame, gap)
+    if _run_in_two_threads(case, gap):
+        return replace(of_two_threads(_calls_of(case, blame, gap)), reorders=True, by_chance=True)
     if point is not None and point.guard.condition.startswith(_END_OF_ITEMS):
         known = extra_or_missing_call(case, blame, gap)
         dry: Message = [Ranks(blame.culprits), " ran out of items, at ", cited(point.guard, point.file)]
@@ -102,6 +106,16 @@ def _run_as_they_get_ready(gap: Gap) -> bool:
     return None not in tasks and tasks[0] != tasks[1]
 
 
+def _run_in_two_threads(case: Case, gap: Gap) -> bool:
+    """True if the culprits make the others' call as well, in another thread, so that the order of the two differs."""
+    known = (
+        gap.mine is not None
+        and gap.theirs is not None
+        and issued_by_another_thread(case.programs, gap.mine, gap.theirs)
+    )
+    return bool(known) and is_swapped(case.programs, gap.mine, gap.theirs)
+
+
 def _task(stack: Stack) -> Place | None:
     first = task_of(stack)
     return Place(first.file, 0, plain(first.function)) if first is not None else None
@@ -112,7 +126,7 @@ def _in_two_tasks(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     order = "an event loop runs these calls in the order in which they get ready, which differs from rank to rank"
     fix = "await them one after the other, in an order that all ranks share"
     known = _in_place_of_another(case, blame, gap)  # each rank makes both of them
-    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False)
+    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False, by_chance=True)
 
 
 def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> bool:
@@ -311,17 +325,22 @@ def _in_two_arms(case: Case, gap: Gap, point: BranchPoint | None) -> bool:
 
 def _in_place_of_another(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """HD106."""
-    others, known = others_of(case, blame), extra_or_missing_call(case, blame, gap)
-    assert gap.mine is not None and gap.theirs is not None
-    mine: Message = [Does(blame.culprits, "calls", "call"), " ", call_at(gap.mine)]
+    known = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD106",
-        sentence([mine, " where ", Does(others, "calls", "call"), " ", call_at(gap.theirs)]),
+        sentence(_calls_of(case, blame, gap)),
         known.why,
         "let all ranks make these calls in one order, or the same call in both arms of the condition",
         known.doubt,
         replaces=True,
     )
+
+
+def _calls_of(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """'rank 2 calls all_reduce at train.py:12 where ranks 0 and 1 call all_gather at train.py:20'."""
+    assert gap.mine is not None and gap.theirs is not None
+    mine: Message = [Does(blame.culprits, "calls", "call"), " ", call_at(gap.mine)]
+    return [mine, " where ", Does(others_of(case, blame), "calls", "call"), " ", call_at(gap.theirs)]
 
 
 def _in_another_order(case: Case, blame: Blame[Diverged], gap: Gap, items: Condition, is_set: bool) -> Finding:

@@ -139,20 +139,23 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [Does(others_of(case, blame), "calls", "call"), " ", _named(case, theirs)],
     ]
     if issued_by_another_thread(case.programs, mine, theirs):
-        return Finding(
-            "HD108",
-            sentence(
-                ["two threads of each rank communicate on one group, and their order differs between ranks: ", calls]
-            ),
-            "the calls of two threads reach the group in whatever order the threads run",
-            "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
-            "whether one of the threads waits for the other was not seen",
-        )
+        return of_two_threads(calls)
     return Finding(
         "HD106",
         sentence(calls),
         no_condition(case, blame, gap),
         "issue the same operation, in the same order, on every rank of the group",
+    )
+
+
+def of_two_threads(calls: Message) -> Finding:
+    """HD108; ``calls``: 'rank 2 calls all_reduce where ranks 0 and 1 call all_gather'."""
+    return Finding(
+        "HD108",
+        sentence(["two threads of each rank communicate on one group, and their order differs between ranks: ", calls]),
+        "the calls of two threads reach the group in whatever order the threads run",
+        "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+        "whether one of the threads waits for the other was not seen",
     )
 
 
