@@ -11,6 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
+from hangdoc.diagnosis.hypotheses.proofs import PROOFS
 from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
@@ -41,7 +42,9 @@ def blame(case: Case) -> Blame[Explanation]:
     if judged and _breaks_tie(case, told, judged[0]):
         sure = f"{told.sure}; {_points_to(judged[0])}"
         return replace(told, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
-    if not judged or judged[0].share < _NEEDED[told.confidence] or {*told.culprits} <= {*judged[0].culprits}:
+    if not judged or judged[0].share < _NEEDED[told.confidence]:
+        return told
+    if {*told.culprits} <= {*judged[0].culprits} and not _are_all_sides(told, judged[0]):
         return told
     return replace(_supposed(case, judged), proved=told.proved or bool(case.graph.stuck))
 
@@ -57,6 +60,15 @@ def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> 
     seen = not case.hidden and not messages and (bool(case.programs) or whole)
     same = gap is not None and gap.token.op != "new_group" and likeliest.culprits == told.culprits
     return seen and same and likeliest.share >= _BREAKS_A_TIE
+
+
+def _are_all_sides(told: Blame[Explanation], likeliest: Hypothesis) -> bool:
+    """True if the story leaves several sides, and all of them together are proved to be to blame.
+
+    Example: rank 0 or rank 1, each of which waits for a file lock that the other one holds → True of (0, 1).
+    """
+    sides = {rank for side in (told.culprits, *told.alternatives) for rank in side}
+    return bool(told.alternatives) and sides == {*likeliest.culprits} and not PROOFS.isdisjoint(likeliest.evidence)
 
 
 def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:

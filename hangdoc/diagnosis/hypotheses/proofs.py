@@ -17,7 +17,8 @@ from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import GONE, ActivityKind
 
 STANDS_STILL = "stands still for good"
-"""Its end was seen, or it is held from outside, or by its own threads and children: nothing of the job's ends that."""
+"""Its end was seen, or it is held from outside, by its own threads and children, or in a circle of file locks: nothing
+of the job's ends that."""
 UNEQUAL = "gave other arguments than most"
 RAISED = "failed by its own error first"
 PROOFS = frozenset((STANDS_STILL, UNEQUAL, RAISED))
@@ -46,11 +47,25 @@ def _still(case: Case) -> Iterable[int]:
     An end without an error proves nothing: a rank may be done that others wait for in a call too many.
     """
     awaited = {rank for wait in distinct_waits(case.graph.waits) for rank in wait.on}
+    yield from _in_a_circle(case)
     for rank, activity in case.activities.items():
         held = activity.kind in _HELD or rank in case.deadlocks
         lost = rank in awaited and died_thread(case, rank) is not None
         if held or lost or (activity.kind in GONE and _has_failed(case, rank)):
             yield rank
+
+
+def _in_a_circle(case: Case) -> set[int]:
+    """The ranks that wait for file locks which other ones of them hold, all of these as the kernel names them.
+
+    Example: rank 0 waits for a lock of rank 1, rank 1 for one of rank 0, and rank 2 for both in an all_reduce → {0, 1}.
+    """
+    locked = {rank for rank, activity in case.activities.items() if activity.kind == ActivityKind.FILE_LOCK}
+    holders = {wait.waiter: {*wait.on} for wait in case.graph.waits if wait.waiter in locked}
+    circle = {*holders}
+    while outside := {rank for rank in circle if not holders[rank] <= circle}:
+        circle -= outside
+    return circle
 
 
 def _has_failed(case: Case, rank: int) -> bool:

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.verdict import prepared
 from hangdoc.diagnosis.weighing import shares, weights_of
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Stack, Thread
+from hangdoc.model.process import Frame, Local, OpenFile, Process, ProcessExit, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 DATA = Path(__file__).parents[3] / "data"
@@ -166,6 +166,31 @@ def test_a_stopped_rank_is_proved_to_keep_the_others() -> None:
 
 def test_two_stopped_ranks_are_to_blame_together() -> None:
     assert likeliest(job(IN_CALL, ELSEWHERE, ELSEWHERE, IN_CALL, state={1: "T", 2: "T"})) == (1, 2)
+
+
+LOCKING = (Frame("/job/cache.py", 12, "locked"), Frame("/job/train.py", 30, "publish"))
+
+
+def locked(of: JobSnapshot, holders: Mapping[int, int]) -> JobSnapshot:
+    """Ranks that wait for a file lock; its holder as the kernel names it."""
+    ranks = list(of.ranks)
+    for rank, holder in holders.items():
+        process = ranks[rank].process
+        assert process is not None
+        wanted = OpenFile(7, f"/job/{holder}.lock", peers=(100 + holder,), operation="flock")
+        ranks[rank] = replace(ranks[rank], process=replace(process, blocking_files=(wanted,)))
+    return replace(of, ranks=tuple(ranks))
+
+
+def test_ranks_that_hold_the_file_locks_of_each_other_are_proved_together() -> None:
+    waiting = job(LOCKING, LOCKING, IN_CALL, IN_CALL)
+    first = hypotheses(prepared(locked(waiting, {0: 1, 1: 0})))[0]
+    assert (first.culprits, STANDS_STILL in first.evidence) == ((0, 1), True)
+
+
+def test_a_rank_in_a_call_may_let_its_file_lock_go_yet() -> None:
+    found = hypotheses(prepared(locked(job(LOCKING, IN_CALL, IN_CALL), {0: 1})))
+    assert not any(STANDS_STILL in each.evidence for each in found)
 
 
 def test_the_rarer_argument_of_a_call_is_proved() -> None:
