@@ -154,17 +154,25 @@ def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
 
 
 def _by_waits(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
-    """(the only option whose culprits hold up another rank, the reason in words). Whom nobody waits for keeps nobody.
+    """(of groups that several sides made, the only option whose culprits hold up another rank, the reason in words).
 
     Example: two pairs of ranks each made a group of their own; all wait for the one, nobody for the other → the first.
     """
-    held_up = {wait.waiter: {*wait.on} for wait in case.graph.waits}
-    for token in (t for option in options if (gap := option.alignment.first) for t in (gap.mine, gap.theirs) if t):
-        if token.pending and token.op == "new_group":
-            held_up.setdefault(token.rank, set()).update(*token.sizes or ())  # whom it names has to come
+    gaps = [option.alignment.first for option in options]
+    tokens = [token for gap in gaps if gap is not None for token in (gap.mine, gap.theirs) if token is not None]
+    # Of any other call, whoever made one too many is the one whom nobody waits for.
+    if case.hidden or options[0].alignment.history.blind or any(token.op != "new_group" for token in tokens):
+        return None
+    held_up: dict[int, set[int]] = {}
+    for wait in case.graph.waits:
+        held_up.setdefault(wait.waiter, set()).update(wait.on)
+    for calls in options[0].alignment.history.tokens.values():
+        for token in calls:
+            if token.pending:
+                held_up.setdefault(token.rank, set()).update(*token.sizes or ())  # whom it names has to come
     fit = [option for option in options if _is_awaited(held_up, {*option.alignment.culprits})]
     rest = " or ".join(_culprits_text(option) for option in options if option not in fit)
-    return (fit[0], f"nobody waits for {rest}") if len(fit) == 1 else None
+    return (fit[0], f"no other rank waits for {rest}") if len(fit) == 1 else None
 
 
 def _is_awaited(held_up: Mapping[int, set[int]], culprits: set[int]) -> bool:

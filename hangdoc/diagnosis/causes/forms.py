@@ -73,7 +73,9 @@ def parted(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if _run_as_they_get_ready(gap):
         return _in_two_tasks(case, blame, gap)
     if _run_in_two_threads(case, gap):
-        return replace(of_two_threads(_calls_of(case, blame, gap)), reorders=True, by_chance=True)
+        return replace(
+            of_two_threads(_calls_of(case, blame, gap)), reorders=True, by_chance=not (point and point.recorded)
+        )
     if point is not None and point.guard.condition.startswith(_END_OF_ITEMS):
         known = extra_or_missing_call(case, blame, gap)
         dry: Message = [Ranks(blame.culprits), " ran out of items, at ", cited(point.guard, point.file)]
@@ -107,13 +109,12 @@ def _run_as_they_get_ready(gap: Gap) -> bool:
 
 
 def _run_in_two_threads(case: Case, gap: Gap) -> bool:
-    """True if the culprits make the others' call as well, in another thread, so that the order of the two differs."""
-    known = (
-        gap.mine is not None
-        and gap.theirs is not None
-        and issued_by_another_thread(case.programs, gap.mine, gap.theirs)
-    )
-    return bool(known) and is_swapped(case.programs, gap.mine, gap.theirs)
+    """True if both sides make both calls, on one group and in two threads each: the order of the two differs."""
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or mine.group != theirs.group:
+        return False
+    threads = (issued_by_another_thread(case.programs, *both) for both in ((mine, theirs), (theirs, mine)))
+    return all(threads) and is_swapped(case.programs, mine, theirs)
 
 
 def _task(stack: Stack) -> Place | None:
@@ -126,7 +127,7 @@ def _in_two_tasks(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     order = "an event loop runs these calls in the order in which they get ready, which differs from rank to rank"
     fix = "await them one after the other, in an order that all ranks share"
     known = _in_place_of_another(case, blame, gap)  # each rank makes both of them
-    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False, by_chance=True)
+    return replace(known, code="HD112", why=order, fix=fix, doubt="", reorders=True, replaces=False)
 
 
 def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> bool:

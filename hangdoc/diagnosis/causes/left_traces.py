@@ -165,15 +165,12 @@ def _shown(left: LeftBehind) -> str:
     return f"{left.owner}.{bare(left.name)}" if left.owner[:1].isupper() else bare(left.name)
 
 
-_HOW = {"loop": " went a round on "}
-"""A loop is also come by where it has none."""
-
-
 def told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
     """'`if x > 9:` (a.py:7) was True on rank 1 and not on rank 0, by what it left there (…)'."""
     condition = Condition(left.guard.condition, left.file, left.guard.line)
-    kind = left.guard.kind
-    how = f" was {left.guard.taken} on " if kind in (*CONDITIONS, "return") else _HOW.get(kind, " was reached on ")
+    if left.guard.kind == "loop" and not left.name:  # the others may have come by it as well
+        return [condition, f" is around line {left.line}, which has run on ", Ranks(sides[left.side]), " alone"]
+    how = f" was {left.guard.taken} on " if left.guard.kind in (*CONDITIONS, "return") else " was reached on "
     where: Message = [condition, how, Ranks(sides[left.side]), " and never on ", Ranks(sides[1 - left.side])]
     if not left.name:
         return [where, f" (line {left.line} has run on ", Ranks(sides[left.side]), " alone)"]

@@ -48,6 +48,7 @@ from hangdoc.diagnosis.condition.scored import tests_item
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, as_recorded, by_what_ran, decided
 from hangdoc.diagnosis.condition.told import by_what_was_written
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.decisions import condition_key
 from hangdoc.diagnosis.execution.parting import Parting
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, site_of, user_stack
@@ -76,21 +77,24 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     parting = case.execution.parting(sorted(ranks[0], key=lambda rank: (rank != first, rank)), ranks[1])
     if parting is not None and not any(site_of(parting.stack) == site_of(stack) for stack in stacks):
         parting = None  # they have parted there as well, and not before this call
-    if parting is not None and _are_under(parting, stacks[1 - parting.side], stacks[parting.side]):
-        parting = None  # that was in an earlier round
+    if parting is not None and _is_of_an_earlier_round(case, parting, ranks):
+        parting = None
     found = parting or case.execution.once(stacks, *ranks)
     possible = [p for p in _possible(case, alignment) if not case.execution.refutes(p.file, p.guard, ranks)]
     return as_recorded(case, found, possible, ranks)
 
 
-def _are_under(parting: Parting, others: Stack, own: Stack) -> bool:
-    """True if it is the others who are now in the call that the guard is around, so that they have come under it too.
+def _is_of_an_earlier_round(case: Case, parting: Parting, ranks: SideRanks) -> bool:
+    """True if the side that came under the guard then has not the last time, and another one has.
 
     Example: rank 2 averaged under `if updates % 8 == 0:` a step later than the others, who do so again by now → True.
     """
-    file, guard = parting.frame.file, parting.guard
-    around = guard.kind in CONDITIONS and any(f.file == file and guard.holds(f.line) for f in parting.stack)
-    return around and site_of(parting.stack) == site_of(others) != site_of(own)
+    key = condition_key(parting.frame.file, parting.guard.line, parting.guard.condition)
+    own, others = ([case.execution.decided(rank, key) for rank in ranks[n]] for n in (parting.side, 1 - parting.side))
+    so = str(parting.guard.taken)
+    return all(each is not None and each[1] not in ("", so) for each in own) and any(
+        each is not None and each[1] == so for each in others
+    )
 
 
 def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
-from hangdoc.diagnosis.hypotheses.proofs import PROOFS
+from hangdoc.diagnosis.hypotheses.proofs import STANDS_STILL
 from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
@@ -63,12 +63,12 @@ def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> 
 
 
 def _are_all_sides(told: Blame[Explanation], likeliest: Hypothesis) -> bool:
-    """True if the story leaves several sides, and all of them together are proved to be to blame.
+    """True if the story leaves several sides, and all of them together are proved to stand still for good.
 
     Example: rank 0 or rank 1, each of which waits for a file lock that the other one holds → True of (0, 1).
     """
     sides = {rank for side in (told.culprits, *told.alternatives) for rank in side}
-    return bool(told.alternatives) and sides == {*likeliest.culprits} and not PROOFS.isdisjoint(likeliest.evidence)
+    return bool(told.alternatives) and sides == {*likeliest.culprits} and STANDS_STILL in likeliest.evidence
 
 
 def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:

@@ -11,10 +11,13 @@ from hangdoc.diagnosis.blame.arguments import disagreement_of
 from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.post_mortem import own_failures
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.state.endings import ended_well, is_echo
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import GONE, ActivityKind
+from hangdoc.model.process import Process
 
 STANDS_STILL = "stands still for good"
 """Its end was seen, or it is held from outside, by its own threads and children, or in a circle of file locks: nothing
@@ -56,16 +59,27 @@ def _still(case: Case) -> Iterable[int]:
 
 
 def _in_a_circle(case: Case) -> set[int]:
-    """The ranks that wait for file locks which other ones of them hold, all of these as the kernel names them.
+    """The ranks whose processes wait for file locks that other ones of them hold, as the kernel names the holders.
 
-    Example: rank 0 waits for a lock of rank 1, rank 1 for one of rank 0, and rank 2 for both in an all_reduce → {0, 1}.
+    A process that has children, or threads of the user's beside its main one, may let a lock go by one of these.
+    Example: rank 0 waits for a lock of rank 1, rank 1 for one of rank 0, and rank 2 for the same as rank 1 → {0, 1}.
     """
-    locked = {rank for rank, activity in case.activities.items() if activity.kind == ActivityKind.FILE_LOCK}
-    holders = {wait.waiter: {*wait.on} for wait in case.graph.waits if wait.waiter in locked}
-    circle = {*holders}
-    while outside := {rank for rank in circle if not holders[rank] <= circle}:
+    processes = {(each.host, each.process.pid): rank for rank, each in case.ranks.items() if each.process is not None}
+    holders: dict[int, set[int | None]] = {}
+    for rank, activity in case.activities.items():
+        process, host = case.ranks[rank].process, case.ranks[rank].host
+        if activity.kind == ActivityKind.FILE_LOCK and process is not None and _has_one_thread(process):
+            files = [file for file in process.blocking_files if file.operation in names("lock_file", of="kernel")]
+            holders[rank] = {processes.get((host, pid)) for file in files for pid in file.peers} - {rank}
+    circle = {rank for rank, of in holders.items() if of}
+    while outside := {r for r in circle if not holders[r] <= circle or not any(r in holders[o] for o in circle)}:
         circle -= outside
     return circle
+
+
+def _has_one_thread(process: Process) -> bool:
+    threads = process.last.threads if process.last is not None else ()
+    return not process.children and sum(bool(user_stack(thread.frames)) for thread in threads) == 1
 
 
 def _has_failed(case: Case, rank: int) -> bool:

@@ -183,9 +183,18 @@ def locked(of: JobSnapshot, holders: Mapping[int, int]) -> JobSnapshot:
 
 
 def test_ranks_that_hold_the_file_locks_of_each_other_are_proved_together() -> None:
-    waiting = job(LOCKING, LOCKING, IN_CALL, IN_CALL)
-    first = hypotheses(prepared(locked(waiting, {0: 1, 1: 0})))[0]
+    waiting = job(LOCKING, LOCKING, LOCKING, IN_CALL, IN_CALL)
+    first = hypotheses(prepared(locked(waiting, {0: 1, 1: 0, 2: 0})))[0]  # rank 2 holds nothing
     assert (first.culprits, STANDS_STILL in first.evidence) == ((0, 1), True)
+
+
+def test_a_lock_that_a_child_may_hold_proves_nothing() -> None:
+    of = locked(job(LOCKING, LOCKING, IN_CALL), {0: 1, 1: 0})
+    process = of.ranks[0].process
+    assert process is not None
+    first = replace(of.ranks[0], process=replace(process, children=(replace(process, pid=200),)))
+    found = hypotheses(prepared(replace(of, ranks=(first, *of.ranks[1:]))))
+    assert not any(STANDS_STILL in each.evidence for each in found)
 
 
 def test_a_rank_in_a_call_may_let_its_file_lock_go_yet() -> None:
