@@ -28,7 +28,7 @@ class Finding:
     or_at: Condition | None = None
     """Another one, that may have decided in its place."""
     by_chance: bool = False
-    """Threads or tasks ran in one order here and in another there: no test between the sides decided it."""
+    """Threads ran in one order here and in another there: no test between the sides decided it."""
     reorders: bool = False
     """Every rank makes the calls, and the culprits in another order: none is to be added or removed."""
     replaces: bool = False

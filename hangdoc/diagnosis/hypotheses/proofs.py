@@ -72,9 +72,12 @@ def _in_a_circle(case: Case) -> set[int]:
             files = [file for file in process.blocking_files if file.operation in names("lock_file", of="kernel")]
             holders[rank] = {processes.get((host, pid)) for file in files for pid in file.peers} - {rank}
     circle = {rank for rank, of in holders.items() if of}
-    while outside := {r for r in circle if not holders[r] <= circle or not any(r in holders[o] for o in circle)}:
-        circle -= outside
-    return circle
+    while True:
+        wanted = set().union(*(holders[rank] for rank in circle))
+        closed = {rank for rank in circle & wanted if holders[rank] <= circle}
+        if closed == circle:
+            return closed
+        circle = closed
 
 
 def _has_one_thread(process: Process) -> bool:
