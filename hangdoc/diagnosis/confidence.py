@@ -7,6 +7,7 @@ from hangdoc.diagnosis.blame.unset_key import UnsetKey
 from hangdoc.diagnosis.calls.alignment import crossed_before
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
+from hangdoc.diagnosis.condition.branch_point import is_telling
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
@@ -47,6 +48,7 @@ def how_sure(
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
+    unseen = unseen or _one_of_several(found)
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
 
 
@@ -168,6 +170,14 @@ def _by_library(found: Blame[Explanation], named: Finding) -> str:
     tested = {name.rpartition(".")[2] for name in point.guard.names}
     known = tested & set(names("trainer_stop_flag")) or pattern("goes_over_data").search(point.guard.condition)
     return "" if point.uneven and known else "which way the library went there was not seen"
+
+
+def _one_of_several(found: Blame[Explanation]) -> str:
+    """What to say where other conditions lie between the sides, and nothing shows that this one parted them; ''."""
+    point = found.diverged.branch_point if found.diverged is not None else None
+    if point is None or point.sole or is_telling(point) or point.seen or point.told or point.guard.kind == "decorator":
+        return ""
+    return "which of the conditions between them parted them was not seen"
 
 
 def _lacks_the_past(case: Case, found: Blame[Explanation]) -> bool:

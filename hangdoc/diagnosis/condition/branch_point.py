@@ -59,6 +59,8 @@ class BranchPoint:
     is not guarded was under it, and has left it."""
     quiet: bool = False
     """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
+    sole: bool = False
+    """No other guard lies between the sides."""
     seen: bool = False
     """The interpreters' counters show that the sides took it differently, see ``tested``."""
     recorded: bool = False

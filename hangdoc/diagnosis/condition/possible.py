@@ -6,10 +6,8 @@ Example: under `if rank == 0:`, a rank that is outside of it now has called from
 from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.following import met_before
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.loop_counts import (
@@ -17,34 +15,12 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
     is_over_own_parts,
     left_early,
 )
-from hangdoc.diagnosis.condition.tried import can_have_been_in_try
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
 from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.process import Stack
-
-
-def is_possible(
-    case: Case,
-    gap: Gap,
-    point: BranchPoint,
-    found: list[BranchPoint],
-    sides: tuple[Stack, Stack],
-    ranks: SideRanks,
-) -> bool:
-    """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
-    if not can_explain(case, gap, point, ranks) or is_contradicted(case, point, ranks):
-        return False
-    if _was_taken_by_both(case, gap, point, sides[0]) or _was_met_in_the_other_arm(case, gap, point):
-        return False
-    if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
-        return False
-    if point.guarded == 0 or not point.guard.is_tried:
-        return True
-    return can_have_been_in_try(case, point, found, sides, ranks) or _both_came_from_within(case, gap, point)
 
 
 def can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:
@@ -92,20 +68,6 @@ def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:
     return before is None or is_inside(before, loop)
 
 
-def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
-    """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
-    their `finally` without one.
-
-    A probe sees what the main thread still handles, so they have to wait there for that call now.
-    """
-    token = (gap.mine, gap.theirs)[point.guarded]
-    lines = case.values.lines(point.file, point.function)
-    if token is None or not token.pending or any(lines.get(rank) != point.line for rank in ranks):
-        return False
-    journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
-    return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
-
-
 def is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
     on a rank under it, or the same way on all ranks outside of it.
@@ -140,61 +102,9 @@ def has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bo
     )
 
 
-def _was_taken_by_both(case: Case, gap: Gap, point: BranchPoint, culprits: Stack) -> bool:
-    """True if the others are still under a condition under which the culprits made their previous call, too, before
-    they went on to the next round of the loop around it: in that round it was the same for both.
-
-    Example: `step(); if i % 4 == 0: ⏎ [m.compute() for m in found]`; the previous call of both sides was a compute(),
-    the culprits are in the next step(), the others in one more compute() → the `if` is no reason, the `for` may be.
-    """
-    if gap.kind != "insert" or point.guarded != 1 or point.guard.kind not in CONDITIONS:
-        return False
-    above = any(
-        f.file == point.file and plain(f.function) == point.function and f.line < point.guard.line for f in culprits
-    )
-    return above and _both_came_from_within(case, gap, point)
-
-
-def _was_met_in_the_other_arm(case: Case, gap: Gap, point: BranchPoint) -> bool:
-    """True if that call met one of the other arm the last time: then both arms make it, and it is not left out by who
-    takes the other one.
-
-    Example: of `if rank == 0: ⏎ gather(x, into) ⏎ else: ⏎ gather(x)` the condition is no reason.
-    """
-    call = (gap.mine, gap.theirs)[point.guarded]
-    if call is None or point.guard.kind not in CONDITIONS:
-        return False
-    history = next((each for each in case.histories if each.key == call.group), None)
-    met = met_before(history, call) if history is not None else []
-    function = case.program.function(point.file, point.guard.line) if met else None
-    choice = case.table.choice(point.file, point.guard) if function is not None else None
-    if function is None or choice is None:
-        return False
-    other = {(predicate, choice.past) for predicate in choice.predicates}
-    return any(
-        frame.file == point.file and plain(frame.function) == point.function and other & {*function.passed(frame.line)}
-        for each in met
-        for frame in each.stack
-    )
-
-
-def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
-    """True if both sides made their previous call from the body of the same try."""
-    before = [_previous(case, token) for token in (gap.mine, gap.theirs)]
-    return all(token is not None and is_inside(token, point) for token in before)
-
-
 def _previous(case: Case, token: Token | None) -> Token | None:
     """The call that the token's rank made just before it; None where there is none, or it is unknown."""
     program = case.programs.get(token.rank) if token is not None else None
     if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
         return None  # the end of a program has an order, too, though it may have made no call at all
     return program.token(token.order - 1)
-
-
-def went_to_lookup(case: Case, point: BranchPoint, sides: tuple[Stack, Stack], ranks: SideRanks) -> bool:
-    """True if each rank of the other side has been at the line below the condition that looks up what it runs: it has
-    gone this way as well, and what it ran there may be another function."""
-    found = looked_up_below(case.sources, sides, point)
-    others = ranks[1 - point.guarded]
-    return found is not None and all(case.table.ran(r, found.caller.file, found.caller.line or 0) for r in others)

@@ -24,30 +24,10 @@ from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.execution.table import Choice, Table
 from hangdoc.diagnosis.source.guards import Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name, walk
+from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
-
-
-def by_what_ran(sources: Sources, table: Table, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
-    """``points`` without those that the counters refute, and with those first that they confirm.
-
-    A loop that one side has left stays in front of what leads out of it, and of one condition around both sides the
-    arm that was first.
-    """
-    if not table or not points:
-        return points
-    judged = [(_judged(sources, table, point, ranks), point) for point in points]
-    judged = [(how, replace(point, seen=True) if how == SEEN else point) for how, point in judged]
-    possible = [point for how, point in judged if how != REFUTED]
-    told = {wanted: {_place(point) for how, point in judged if how == wanted} for wanted in (SEEN, FITS)}
-    told[FITS] -= told[SEEN]
-    confirmed = [point for wanted in (SEEN, FITS) for point in possible if _place(point) in told[wanted]]
-    loop = possible[0] if possible and possible[0].uneven else None
-    if loop is not None:
-        confirmed = [p for p in confirmed if p.file != loop.file or not loop.guard.holds(p.guard.line)]
-    return [*confirmed, *(point for point in possible if point not in confirmed)]
 
 
 def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
@@ -89,28 +69,6 @@ def _raised_out_of(sources: Sources, found: Seen, loop: BranchPoint) -> bool:
 
 def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:
     return point.file, point.guard.place
-
-
-def _judged(sources: Sources, table: Table, point: BranchPoint, ranks: SideRanks) -> int:
-    if point.of_library or point.made or point.registered or point.quiet or point.own_arm:
-        return UNKNOWN
-    under, others = ranks[point.guarded], ranks[1 - point.guarded]
-    how = decided(table, point.file, point.guard, under=under, others=others)
-    # Where both arms call the same, the other side may have been in its arm in a round that both went through.
-    return FITS if how == SEEN and (point.both_arms or _calls_alike(sources, point)) else how
-
-
-def _calls_alike(sources: Sources, point: BranchPoint) -> bool:
-    """True if the condition's other arm has a call of the same name as the line that the guarded side is at."""
-    tree = sources.function(point.file, point.guard.line)
-    nodes = list(walk(tree)) if tree is not None else []
-    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func)]
-    here = {last_name(call.func) for call in calls if call.lineno <= point.line <= (call.end_lineno or call.lineno)}
-    around = [n for n in nodes if isinstance(n, ast.If | ast.ExceptHandler) and n.lineno == point.guard.line]
-    arms = [arm for n in around for arm in (n.body, getattr(n, "orelse", []))]
-    apart = [arm for arm in arms if arm and not arm[0].lineno <= point.line <= (arm[-1].end_lineno or 0)]
-    there = {last_name(n.func) for arm in apart for each in arm for n in walk(each) if isinstance(n, ast.Call)}
-    return not here.isdisjoint(there)
 
 
 def decided(table: Table, file: str, guard: Guard, *, under: tuple[int, ...], others: tuple[int, ...]) -> int:

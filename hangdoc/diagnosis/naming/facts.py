@@ -21,10 +21,7 @@ from hangdoc.diagnosis.naming.parting import (
     Parted,
     Ways,
     asks_rank,
-    caught,
     deciding,
-    is_end_of_items,
-    led_to,
     parted_by,
     skips_theirs,
     ways_of,
@@ -34,7 +31,7 @@ from hangdoc.diagnosis.needs.need import NeedKind
 from hangdoc.diagnosis.needs.needs import Needs
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.judged import Reason, caught, is_end_of_items
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.reasons import reasons
 from hangdoc.diagnosis.reason.starts import Sides, parted_at
@@ -125,7 +122,7 @@ class Facts:
     def leads_to_it(self, test: Predicate) -> bool:
         """True if the test decides whether one of the lines runs that give what is missed."""
         sites = self.missed.sites if self.missed is not None else ()
-        led = (led_to(self.program, Frame(*site, "")).get(test) for site in sites)
+        led = (self.program.led_to(*site).get(test) for site in sites)
         return any(outcome not in (None, "ended") for outcome in led)
 
     @property

@@ -14,8 +14,8 @@ from hangdoc.diagnosis.hypotheses.forms import FormKind
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.kept import IN_A_THREAD, is_circle_of_locks, let_go
 from hangdoc.diagnosis.naming.owing import lines_of, names_lines
-from hangdoc.diagnosis.naming.parting import LOOPS, Parting
-from hangdoc.diagnosis.program.items import Definition, Predicate
+from hangdoc.diagnosis.naming.parting import Parting
+from hangdoc.diagnosis.program.items import LOOPS, Definition, Predicate
 from hangdoc.diagnosis.reason.judged import line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.state.endings import is_echo

@@ -17,9 +17,9 @@ from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import every_frame, fork
-from hangdoc.diagnosis.program.items import Definition, Predicate
+from hangdoc.diagnosis.program.items import IN_ROUND, LOOPS, Definition, Predicate
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.reason.judged import Reason
+from hangdoc.diagnosis.reason.judged import Reason, caught, is_end_of_items
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.starts import Kind
 from hangdoc.diagnosis.source.evaluate import names_in
@@ -27,11 +27,6 @@ from hangdoc.model.process import Frame, Stack
 
 if TYPE_CHECKING:
     from hangdoc.diagnosis.naming.facts import Facts
-
-LOOPS = ("for", "while")
-_CAUGHT = ("except", "with")
-_ENDS_OF_ITEMS = ("StopIteration", "StopAsyncIteration")
-_IN_ROUND = ("round", "True")
 
 
 class Parting(Enum):
@@ -96,8 +91,9 @@ def parted_by(facts: Facts) -> Parted:
     left, stayed = _loop_of(facts.program, other, own), _loop_of(facts.program, own, other)
     decides = facts.decides
     if decides is not None and decides.kind not in LOOPS:
-        loops = (p for side in (own, other) for p in _loops(facts.program, side) if _ends(facts.program, decides, p))
-        loop = next(loops, None) or _loop_of_skipped_round(facts.program, decides, other)
+        loops = (loop for side in (own, other) for loop in _loops(facts.program, side))
+        left = next((loop for loop in loops if _goes_round_by(facts.program, decides, loop)), None)
+        loop = left or _loop_of_skipped_round(facts.program, decides, other)
         return Parted(Parting.LEFT_LOOP, loop) if loop is not None else Parted(Parting.BRANCH)
     if decides is not None and decides in (left, stayed):
         return Parted(Parting.LEFT_LOOP if decides == left else Parting.STAYED_IN_LOOP, decides)
@@ -119,7 +115,7 @@ def _in_arms(facts: Facts) -> bool:
         return False
     if ways.within_function is None:
         return ways.frames is None and len(ways.mine) == len(ways.theirs) and facts.gap is None
-    own, other = (led_to(facts.program, frame) for frame in ways.within_function)
+    own, other = (facts.program.led_to(frame.file, frame.line) for frame in ways.within_function)
     differ = (p for p, outcome in own.items() if p.kind not in LOOPS and other.get(p, outcome) != outcome)
     tests = [test for test in differ if not asks_rank(test)]
     in_place = len(facts.ways.own.frames) == len(facts.ways.other.frames) == 1
@@ -129,7 +125,7 @@ def _in_arms(facts: Facts) -> bool:
 def _goes_to_the_end(program: Program, test: Predicate) -> bool:
     """True if one way on from the test leaves the function."""
     function = program.function(test.file, test.line)
-    return function is None or test in led_to(program, Frame(test.file, function.end_line, ""))
+    return function is None or test in function.led_to(function.end_line)
 
 
 def ways_of(program: Program, stacks: tuple[Stack, Stack]) -> Ways:
@@ -147,20 +143,7 @@ def ways_of(program: Program, stacks: tuple[Stack, Stack]) -> Ways:
 
 
 def _way(program: Program, frames: Stack) -> Way:
-    return Way(frames, tuple(led_to(program, frame) for frame in frames))
-
-
-def led_to(program: Program, frame: Frame) -> Led:
-    """All predicates of the function that the line is control-dependent on, directly or not."""
-    function = program.function(frame.file, frame.line)
-    found: Led = {}
-    lines = [frame.line]
-    while lines and function is not None:
-        for predicate, outcome in function.controls(lines.pop()):
-            if predicate not in found:
-                found[predicate] = outcome
-                lines.append(predicate.line)
-    return found
+    return Way(frames, tuple(program.led_to(frame.file, frame.line) for frame in frames))
 
 
 def skips_theirs(facts: Facts) -> bool:
@@ -195,9 +178,7 @@ def _loops(program: Program, way: Way) -> Iterator[Predicate]:
     """The tests of the loops that the side is in; of `while True:` what ends it."""
     for frame, led in zip(way.frames, way.led, strict=True):
         for predicate, outcome in led.items():
-            inside = (
-                predicate.kind in LOOPS and outcome in _IN_ROUND and not _goes_over_parts(program, predicate, frame)
-            )
+            inside = predicate.kind in LOOPS and outcome in IN_ROUND and not _goes_over_parts(program, predicate, frame)
             if inside or predicate.line > frame.line:
                 yield predicate
 
@@ -238,30 +219,20 @@ def _is_past(facts: Facts, own: Way, loop: Predicate) -> bool:
     return facts.made(facts.mine, facts.others) is not False
 
 
-def _ends(program: Program, test: Predicate, loop: Predicate) -> bool:
-    """True if whether the loop goes round again depends on the test."""
-    if test == loop:
-        return True
+def _goes_round_by(program: Program, test: Predicate, loop: Predicate) -> bool:
     function = program.function(loop.file, loop.line)
-    return function is not None and any(
-        predicate == test and predicate.line >= loop.line for predicate, _ in function.controls(loop.line)
-    )
+    return test == loop or (function is not None and function.goes_round_by(test, loop))
 
 
 def _loop_of_skipped_round(program: Program, test: Predicate, way: Way) -> Predicate | None:
-    """The loop whose rest of a round the test leaves out: its last line depends on the test as the side's line does."""
+    """The loop whose rest of a round the test leaves out, the innermost."""
     for frame, led in zip(way.frames, way.led, strict=True):
         function = program.function(frame.file, frame.line)
-        loops = [p for p, outcome in led.items() if p.kind in LOOPS and outcome in _IN_ROUND and p.line < test.line]
-        loops = [loop for loop in loops if not _goes_over_parts(program, loop, frame)]
-        if test not in led or not loops or function is None:
-            continue
-        loop = max(loops, key=lambda each: each.line)
-        lines = range(function.end_line, test.line, -1)
-        ends = ((line, led_to(program, Frame(frame.file, line, frame.function))) for line in lines)
-        last, after = next((each for each in ends if loop in each[1]), (0, Led()))
-        if after.get(test) == led[test] and (last > frame.line or led[test] == "False"):
-            return loop
+        loops = sorted((each for each in led if each.kind in LOOPS), key=lambda each: -each.line)
+        for loop in loops if function is not None else ():
+            skips = function is not None and function.leaves_out_rest(test, loop, frame.line)
+            if skips and not _goes_over_parts(program, loop, frame):
+                return loop
     return None
 
 
@@ -286,14 +257,3 @@ def _by_exception(facts: Facts, own: Way, other: Way) -> bool:
     if first is not None and first.start == Kind.RAISED:
         return True
     return any(not is_end_of_items(item) for item in caught(facts.reasons))
-
-
-def caught(reasons: Sequence[Reason]) -> list[Predicate]:
-    """What may have caught something on one side alone, of the likeliest reasons."""
-    found = (each.item for each in reasons[:LISTED] if each.strength > Strength.UNKNOWN)
-    return [item for item in found if isinstance(item, Predicate) and item.kind in _CAUGHT]
-
-
-def is_end_of_items(handler: Predicate) -> bool:
-    """True of `except StopIteration:`, which is how a loop ends."""
-    return handler.subject in _ENDS_OF_ITEMS

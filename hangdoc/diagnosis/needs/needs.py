@@ -171,12 +171,6 @@ class Needs:
         for rank, (_, reach, seen) in self._kinds.items():
             if reach != Reach.JOB:
                 continue
-            ranks = {
-                key
-                for each in self._case.ranks.values()
-                if each.process is not None
-                for key in (ProcessKey(each.host, each.process.pid),)
-            }
             servants = self._peers[rank] - ranks  # a child serves it, such as a manager's
             where = self._case.activities[rank].where
             key = servants or (seen.line if seen is not None else where and (where.file, where.line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.program.bodies import Body
-from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.items import IN_ROUND, Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,33 @@ class Function:
         controls = self._body.controls_of(self._body.nodes_at(line), ending=ending)
         found = dict.fromkeys((self._body.tests[node], outcome) for node, outcome in controls)
         return sorted(found, key=lambda each: (-each[0].line, -each[0].column))
+
+    def led_to(self, line: int) -> dict[Predicate, str]:
+        """All that the line is control-dependent on, directly or not: predicate → outcome. Example: of `c()` in
+        `if a: ⏎ if b: c()` → {b: 'True', a: 'True'}."""
+        found: dict[Predicate, str] = {}
+        lines = [line]
+        while lines:
+            for predicate, outcome in self.controls(lines.pop()):
+                if predicate not in found:
+                    found[predicate] = outcome
+                    lines.append(predicate.line)
+        return found
+
+    def goes_round_by(self, test: Predicate, loop: Predicate) -> bool:
+        """True if whether the loop goes round again depends on the test. Example: of `for x in feed: ⏎ if x: break` the
+        `if`."""
+        return test == loop or any(each == test and each.line >= loop.line for each, _ in self.controls(loop.line))
+
+    def leaves_out_rest(self, test: Predicate, loop: Predicate, line: int) -> bool:
+        """True if by the test the line runs, and with it all that follows it in a round of the loop. Example: of
+        `if x: continue` before the line."""
+        led = self.led_to(line)
+        if test not in led or led.get(loop) not in IN_ROUND or loop.line >= test.line:
+            return False
+        ends = ((each, self.led_to(each)) for each in range(self.end_line, test.line, -1))
+        last, after = next((each for each in ends if loop in each[1]), (0, {}))
+        return after.get(test) == led[test] and (last > line or led[test] == "False")
 
     def passed(self, line: int) -> list[tuple[Predicate, str]]:
         """The predicates, each with the outcome that it has had wherever the line runs, the nearest first. Example: of

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 KINDS = ("if", "while", "for", "and", "or", "ifexp", "comprehension", "match", "except", "assert", "with")
 """Of predicates. 'and' and 'or' are single operands; 'comprehension' is a `for` or `if` in one; 'with' may swallow."""
+LOOPS = ("for", "while")
+"""Those of statements that go round."""
+IN_ROUND = ("round", "True")
+"""Outcomes with which they do."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -68,6 +68,11 @@ class Program:
         """
         return any(line in each.leaving for each in self._outlines(file))
 
+    def led_to(self, file: str, line: int) -> dict[Predicate, str]:
+        """All that the line is control-dependent on in its function, directly or not: predicate → outcome."""
+        function = self.function(file, line)
+        return function.led_to(line) if function is not None else {}
+
     def slice_back(
         self,
         file: str,

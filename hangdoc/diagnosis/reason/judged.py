@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.program.items import Definition, Predicate, Reached
@@ -24,6 +25,8 @@ WORTH_A_LOOK = 0.5
 the chain (``tests/accuracy/why.py``)."""
 LEVEL = 1.0
 """What each call below the function in which both sides were adds."""
+_CATCHES = ("except", "with")
+_ENDS_OF_ITEMS = ("StopIteration", "StopAsyncIteration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +157,21 @@ def _by_stacks(arrivals: Iterable[Arrival]) -> tuple[str, str]:
 
 def _one(outcomes: set[str]) -> str:
     return next(iter(outcomes)) if len(outcomes) == 1 else ""
+
+
+def caught(reasons: Sequence[Reason]) -> list[Predicate]:
+    """What may have caught something on one side alone, of the likeliest reasons."""
+    found = (each.item for each in reasons[:LISTED] if each.strength > Strength.UNKNOWN)
+    return [item for item in found if isinstance(item, Predicate) and item.kind in _CATCHES]
+
+
+def is_end_of_items(handler: Predicate) -> bool:
+    """True of `except StopIteration:`, which is how a loop ends."""
+    return handler.subject in _ENDS_OF_ITEMS
+
+
+def is_by_exception(reason: Reason) -> bool:
+    """True if an exception has parted the sides by it: one side alone has caught, or may have raised."""
+    return reason.strength > Strength.UNKNOWN and (
+        reason.start == Kind.RAISED or any(not is_end_of_items(item) for item in caught([reason]))
+    )

@@ -212,19 +212,6 @@ def fixed_rounds(tree: ast.AST, line: int) -> int:
     return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
 
 
-def last_of_range(tree: ast.AST, line: int) -> tuple[str, ast.expr] | None:
-    """(the item's name, what it is in the last round) of a `for … in range(…)` at that line, in steps of one.
-
-    Example: `for step in range(first, first + steps):` → ('step', `first + steps - 1`).
-    """
-    loop = _loop_at(tree, line)
-    call = loop.iter if isinstance(loop, ast.For) else None
-    if not isinstance(call, ast.Call) or dotted(call.func) != "range" or not 1 <= len(call.args) <= 2:
-        return None
-    name = dotted(loop.target) if isinstance(loop, ast.For) else ""
-    return (name, ast.BinOp(call.args[-1], ast.Sub(), ast.Constant(1))) if name else None
-
-
 def calls_its_items(tree: ast.AST, line: int) -> bool:
     """True if the `for` at that line calls its items, or hands them to a function: they are parts of a program, as the
     layers of a model are, and no data.

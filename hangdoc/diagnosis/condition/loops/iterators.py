@@ -14,16 +14,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from hangdoc.diagnosis.bounds import DEEPEST, LISTED, TRIED
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import without_wrappers
 from hangdoc.diagnosis.source.queries import is_generator
-from hangdoc.diagnosis.source.settings import Place, place_of, settings
+from hangdoc.diagnosis.source.settings import place_of, settings
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, walk
 from hangdoc.model.message import Condition
 
 _OBJECT = re.compile(r"<(\w+)>")
@@ -41,80 +40,6 @@ def iterator_answers(sources: Sources, shown: Callable[[str], dict[int, str]], f
     name = called if function.name == called else f"{called}.{function.name}"
     tests = tuple(dict.fromkeys(_deciding(where, function)))[:LISTED]
     return [Answer(name, tests)] if tests else []
-
-
-def makes_items_alike(
-    sources: Sources, shown: Callable[[str], dict[int, str]], file: str, line: int
-) -> Condition | None:
-    """The loop in which the program's own iterator makes the items of the `for` at that line, where it makes equally
-    many on every rank: it yields in each round of `for … in range(…)`, up to what is written out in the program, and
-    nothing else ends it. None for others, and for an unknown one.
-
-    Example: `for i in range(self.cfg.rounds): ⏎ yield make(i)`, with `rounds: int = 60` in a dataclass → that `for`.
-    """
-    found = _maker(sources, shown, file, line)
-    if found is None:
-        return None
-    _, where, function = found
-    yields = [n for n in walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
-    around = guards(function, yields[0].lineno) if yields else []
-    loops = [n for n in walk(function) if isinstance(n, ast.For) and holds(n, yields[0].lineno)] if yields else []
-    if len(yields) != 1 or isinstance(yields[0], ast.YieldFrom) or not loops or len(loops) != len(around):
-        return None
-    if any(isinstance(n, _LEAVES) for n in walk(function)):
-        return None
-    at = place_of(sources, where, function.lineno)
-    at = replace(at, function=function) if at is not None else None
-    if not all(_has_written_bound(sources, at, loop.iter) for loop in loops):
-        return None
-    return Condition(around[-1].condition, where, around[-1].line)
-
-
-_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Try)
-
-
-def _has_written_bound(sources: Sources, at: Place | None, source: ast.expr) -> bool:
-    if not isinstance(source, ast.Call) or dotted(source.func) != "range" or source.keywords:
-        return False
-    return all(_is_written(sources, at, each) for each in source.args)
-
-
-def _is_written(sources: Sources, at: Place | None, value: ast.expr) -> bool:
-    """True for what the source shows to be one number on every rank: written there, in the program's one setting of an
-    attribute of that name, or in the only call of the function whose parameter it is."""
-    if isinstance(value, ast.Constant):
-        return True
-    if isinstance(value, ast.Attribute):
-        return _is_written_out(sources, value.attr)
-    given = settings(sources, at, value) if at is not None and isinstance(value, ast.Name) else []
-    return len(given) == 1 and given[0].how == "given" and isinstance(given[0].value, ast.Constant)
-
-
-def _is_written_out(sources: Sources, name: str) -> bool:
-    """True if the program gives an attribute of that name, and a parameter, one constant at most, and nothing else."""
-    values: set[str] = set()
-    for node in (each for _, tree in sources.user_trees() for each in walk(tree)):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
-            if any(last_name(part) == name for each in targets if each is not None for part in walk(each)):
-                value = getattr(node, "value", None) if not isinstance(node, ast.AugAssign) else node
-                values |= {ast.dump(value) if isinstance(value, ast.Constant) else ""} if value is not None else set()
-        elif isinstance(node, ast.keyword) and node.arg == name:
-            values.add(ast.dump(node.value) if isinstance(node.value, ast.Constant) else "")
-        elif isinstance(node, ast.Call) and _may_fill(sources, node, name):
-            values.add("")
-    return len(values) == 1 and "" not in values
-
-
-def _may_fill(sources: Sources, call: ast.Call, name: str) -> bool:
-    """True if the call may give a field of that name its value without naming it: `Config(9)`, `Config(**read())`, or
-    `setattr(config, key, value)`."""
-    if dotted(call.func) == "setattr":
-        return len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
-    if not call.args and all(each.arg for each in call.keywords):
-        return False
-    fields = (n for _, _, node in sources.user_classes(last_name(call.func)) for n in node.body)
-    return any(isinstance(n, ast.AnnAssign) and dotted(n.target) == name for n in fields)
 
 
 def _maker(

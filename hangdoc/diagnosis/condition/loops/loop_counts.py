@@ -15,7 +15,6 @@ executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left ear
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -23,21 +22,17 @@ from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return, until, until_left
-from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, within_one_function
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import fork, lines_of, user_stack
-from hangdoc.diagnosis.source.evaluate import value_of
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.loops import (
     calls_its_items,
     ends_alike,
-    last_of_range,
     ways_out,
 )
 from hangdoc.diagnosis.source.queries import adds_what_it_finds, set_after, set_in_some_rounds
-from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -247,62 +242,9 @@ def _is_explicit_call_of(token: Token, loop: BranchPoint) -> bool:
     return (frame.file, plain(frame.function)) == (loop.file, loop.function)
 
 
-def began_same_round(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
-    """True if the ranks that left had begun the round that the others are in.
-
-    Either their last call in the loop comes before the missing one within a round, or another call that comes before
-    it was made as often by them as by the others. ``tokens[i]`` is the call of side i at the divergence. Example: a
-    round calls A, then B; their last call is A, and B is missing → True.
-    """
-    missing = tokens[loop.guarded]
-    programs = programs_of(case, left)
-    if missing is None or not programs:
-        return False
-    if _had_the_round(case, loop, programs, missing):
-        return True
-    for program in programs:
-        before = [t for t in until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
-        if not before or not _comes_before(case, before[-1].stack, missing.stack, loop):
-            return False
-    return True
-
-
-def _had_the_round(case: Case, loop: BranchPoint, left: list[RankProgram], missing: Token) -> bool:
-    """True if each of ``left`` made some call that comes before ``missing`` in a round as often as its rank did.
-
-    Example: a round calls A, then B. The rank of the missing B made A 3 times, the ranks that left as well → True.
-    """
-    other = case.programs.get(missing.rank)
-    if other is None or not all(map(is_complete, (other, *left))):
-        return False
-    earlier = other.tokens[: missing.order]
-    made = Counter(t.site for t in earlier if t.site != missing.site and is_inside(t, loop))
-    often = sum(t.site == missing.site for t in earlier)  # what comes seldom counts no rounds
-    stacks = {t.site: t.stack for t in earlier if made[t.site] > often}
-    first = {site for site, stack in stacks.items() if _comes_before(case, stack, missing.stack, loop)}
-    counts = [Counter(t.site for t in program.tokens) for program in left]
-    return all(any(count[site] >= made[site] for site in first) for count in counts)
-
-
 def is_complete(program: RankProgram) -> bool:
     """True if the journal begins with the rank's first call, so that its calls can be counted."""
     return bool(program.tokens) and program.tokens[0].sequence == 1
-
-
-def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> bool:
-    """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
-    diverged = within_one_function(case.sources, fork(stack, other))
-    if diverged is None or diverged[0].line > diverged[1].line:
-        return False
-    here, there = diverged
-    tree = case.sources.function(there.file, there.line)
-    if tree is None:
-        return False
-    mine, theirs, around = (
-        {g.place for g in loops_around(tree, line)} for line in (here.line, there.line, loop.guard.line)
-    )
-    own = (there.file, plain(there.function)) == (loop.file, loop.function)
-    return not (mine & theirs) - ({*around, loop.guard.place} if own else set())
 
 
 def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
@@ -324,48 +266,3 @@ def calls_what_it_holds(case: Case, loop: BranchPoint) -> bool:
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and calls_its_items(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
-
-
-def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
-    """True if the loop calls its items, and the ranks that left have called as many from there each time before, as
-    the others did: such items are parts of a program, whose number stays. ``tokens[i]`` is the call of side i. Without
-    a record of earlier times, those of a forward() are taken for the parts of a model.
-
-    Example: `for layer in self.layers: ⏎ if keep(): ⏎ x = layer(x)`, with calls [3, 3, 3, 2] → True; [2] → False.
-    """
-    missing = tokens[loop.guarded]
-    if missing is None or not calls_what_it_holds(case, loop):
-        return False
-    programs, other = programs_of(case, left), case.programs.get(missing.rank)
-    if not case.programs:
-        return loop.function in names("module_forward")
-    if not programs or other is None:
-        return False
-    usual = set(runs(other.tokens, loop, missing.site)[:-1])
-    outside = tokens[1 - loop.guarded]
-    counts = [runs(until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
-    if not usual and all(len(each) < 2 for each in counts):
-        return loop.function in names("module_forward")  # the first time on every rank
-    return len(usual) == 1 and all(len(each) > 1 and set(each[:-1]) == usual for each in counts)
-
-
-def is_in_last_round(case: Case, loop: BranchPoint, inside: tuple[int, ...]) -> bool:
-    """True if the ranks inside are in the last round of a `for … in range(…)`, by the values of its names: then the
-    others need not have left it early.
-
-    Example: `for step in range(first, first + steps):` with first = 5, steps = 5, step = 9 → True.
-    """
-    tree = case.sources.function(loop.file, loop.guard.line)
-    found = last_of_range(tree, loop.guard.line) if tree is not None and not ways_out(tree, loop.guard.line) else None
-    if found is None or not inside:
-        return False
-    name, last = found
-    lines, (first, end) = case.values.lines(loop.file, loop.function), loop.guard.span
-    if any(not first < lines.get(rank, 0) <= end for rank in inside):
-        return False  # they have issued that call ahead, and their values are those of a later round
-    names = {name, *names_in(last)}
-    values = {each: case.values.of(loop.file, loop.function, each) for each in names}
-    return all(
-        value_of(last, own := {each: seen[rank] for each, seen in values.items() if rank in seen}) == own.get(name, "?")
-        for rank in inside
-    )
