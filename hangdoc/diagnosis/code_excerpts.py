@@ -17,7 +17,7 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.bounds import LISTED
-from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, who_asked
+from hangdoc.diagnosis.causes.deciding import item_of, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -28,10 +28,9 @@ from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, Supposed
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
-from hangdoc.diagnosis.messages.faults import skipped_by
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.diagnosis import Branch, BranchAnswer, CodeExcerpt, CodeLine, Divergence
-from hangdoc.model.message import Condition, Joined, Message, Ranks
+from hangdoc.model.message import Joined, Message, Ranks
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 from hangdoc.model.wording import single_spaced
@@ -96,7 +95,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
     sides = who_asked(case, blame.diverged.gap, point, (blame.culprits, others_of(case, blame)))
-    doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
+    doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points))
     doubted = doubted or bool(further_on(case, blame.diverged.gap, point, sides))
     doubted = doubted or (not point.seen and item_of(case, point, blame.diverged.gap) is not None)
     named = shown is not None and (shown.file, shown.line) == (point.file, point.guard.line) and not shown.values
@@ -209,9 +208,7 @@ def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     skipped = blame.found.skipped if isinstance(blame.found, MissingPartner) else None
     if skipped is None or skipped.frame is None:
         return
-    once = skipped_by(case, skipped)
-    seen = [Condition(once.guard.condition, once.frame.file, once.guard.line)] if once is not None else []
-    for each in seen or ways_past(case, skipped.stack)[0]:
+    for each in ways_past(case, skipped.stack)[0]:
         condition = each.source.removesuffix(":").removeprefix("if ")
         yield _Note(each.file, each.line, "", condition=condition)
     said: Message = [Ranks((skipped.rank,)), ": ", skipped.told]

@@ -90,13 +90,6 @@ class EndedMeanwhile(Gone):
 
 
 @dataclass(frozen=True, slots=True)
-class EndedFirst(Explanation):
-    """The culprits' dumps were written ``seconds`` before those of the others, who then waited until they timed out."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class OutsideWait(Explanation):
     """The culprits work, or wait for something that is not a rank; the others wait for them."""
 

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.moved import is_moved, left_over
 from hangdoc.diagnosis.calls.own_calls import calls_of
 from hangdoc.diagnosis.calls.stack_calls import group_shown
-from hangdoc.diagnosis.causes.deciding import may_run_another, who_asked
+from hangdoc.diagnosis.causes.deciding import who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -20,7 +20,7 @@ from hangdoc.diagnosis.condition.branch_values import describe as describe_branc
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
-from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of, ways_out_of
+from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.decisions import condition_key
 from hangdoc.diagnosis.execution.moments import apart
@@ -69,16 +69,14 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     if named.decided_at is not None and not _says_more(case, point, named.decided_at, (blame.culprits, others)):
         point = None
     guessed = False
-    ways: list[BranchPoint] = []
     if point is not None and point.uneven and (point.left_at is not None or not point.recorded):
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
         left, inside = (culprits, others) if point.guarded else (others, culprits)
         seen = seen_way_out(case, point, left, inside)
-        guessed = raised is None and seen is None and not surely_left(case, point, (blame.culprits, others))
+        guessed = raised is None and seen is None and not surely_left(case, point)
         shown = replace(point, guard=seen, uneven=False) if seen is not None else None
         one = raised or shown or way_out_of(case, point)
-        ways = ways_out_of(case, point, (blame.culprits, others)) if one is None else []
-        point = one or next(iter(ways), point)
+        point = one or point
     came = who_asked(case, gap, point, (blame.culprits, others)) if point is not None else (blame.culprits, others)
     branch = (
         describe_branch(
@@ -87,16 +85,12 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             case.values,
             came,
             past=found.past,
-            doubted=point.quiet
-            or guessed
-            or bool(ways)
-            or bool(also_on_the_way(found.branch_points))
-            or may_run_another(case, found.branch_point),
+            doubted=point.quiet or guessed or bool(also_on_the_way(found.branch_points)),
         )
         if point is not None
         else said
     )
-    also = ways[1:] or (also_on_the_way(found.branch_points) if named.decided_at is None else [])
+    also = also_on_the_way(found.branch_points) if named.decided_at is None else []
     more = [Condition(each.guard.condition, each.file, each.guard.line) for each in also]
     or_at = tuple(BranchAnswer("", each.file, each.line, each.source) for each in (*more, named.or_at) if each)
     return Divergence(sides, replace(branch, answers=tuple(dict.fromkeys(or_at))) if branch is not None else None)

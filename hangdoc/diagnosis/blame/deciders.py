@@ -42,19 +42,12 @@ from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
-from hangdoc.diagnosis.blame.with_roots import (
-    cut_off,
-    ended_first,
-    gone_roots,
-    unseen_message,
-    waiting_roots,
-)
+from hangdoc.diagnosis.blame.with_roots import cut_off, gone_roots, unseen_message, waiting_roots
 from hangdoc.diagnosis.blame.without_roots import (
     all_arrived,
     asking_ranks,
     ended_ranks,
     gone_ranks,
-    held_up_unseen,
     keys_of_all,
     nothing,
     one_rank_twice,
@@ -70,7 +63,6 @@ from hangdoc.diagnosis.explanation import (
     Diverged,
     Explanation,
 )
-from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.model.kinds import MESSAGES, Confidence
 
 
@@ -134,17 +126,6 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     if case.job.mode == "dump" and case.streams:
         return found  # what a root does now, its dump does not show: it may be at its end
     return found if found.proved or not case.graph.roots else None
-
-
-def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message that differs from all that its rank passed before, among devices. Before all that counts calls: it
-    holds up the ranks as if calls were missing, and none is."""
-    return stray_message(inquiry.case)
-
-
-def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message whose sides differ in size. Before the devices: these have all issued it."""
-    return unequal_message(inquiry.case)
 
 
 def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[Disagreement] | None:
@@ -219,14 +200,6 @@ def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
     return went_past(inquiry.case) if inquiry.case.graph.roots else None
 
 
-def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
-    the divergence, which sees what one group shows by itself."""
-    case = inquiry.case
-    messages = any(program.journal.point_to_points for program in case.programs.values())
-    return left_its_siblings(case) if messages and case.graph.stuck else None
-
-
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
     went astray, one that comes later, a missing partner, the order across groups, the lines of the stacks; a circle is
@@ -248,7 +221,6 @@ def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:
 DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
-    message_gone_astray,
     own_loop,
     groups_crossed,
     items_in_other_order,
@@ -258,14 +230,11 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
-    ended_first,
     other_micro_batches,
     waiting_threads,
     key_left_out,
-    other_than_siblings,
     stuck_ranks,
     unseen_message,
-    message_of_other_size,
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
@@ -274,7 +243,6 @@ DECIDERS: tuple[Decider, ...] = (
     threads_on_one_group,
     other_way_before,
     all_arrived,
-    held_up_unseen,
     ended_ranks,
     keys_of_all,
     polling_ranks,

@@ -9,17 +9,15 @@ Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_red
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 
-from hangdoc.diagnosis.bounds import COMPARED, FEWEST, OFTEN, SCANNED, TRIED
+from hangdoc.diagnosis.bounds import COMPARED, OFTEN, SCANNED, TRIED
 from hangdoc.diagnosis.calls.events import Event
-from hangdoc.diagnosis.condition.loops.loop_exit import Step, leaves_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.kinds import MESSAGES, Confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,6 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     found = [odd for odd in found if not _is_made_by_all(case, odd)]
     if not found:
         return None
-    if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
-        return None  # nobody's order is the right one
     first = min(found, key=lambda each: (each.found.created_ns, each.rank))
     others = tuple((each.rank,) for each in found if each is not first)
     if others:
@@ -89,11 +85,6 @@ def _is_made_by_all(case: Case, odd: LeftOwnLoop) -> bool:
     )
 
 
-def _all_send(case: Case) -> bool:
-    """True if all that wait for each other send first."""
-    return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
-
-
 def ranks_with_lonely_messages(case: Case) -> frozenset[int]:
     """The ranks that wait for a message of which its peer knows nothing."""
     return frozenset(each.rank for each in case.messages_alone if not each.message.completed)
@@ -107,7 +98,7 @@ def _departure(rank: int, events: list[Event], *, lonely: bool) -> LeftOwnLoop |
     if not length or at >= len(keys):
         return None
     usual = events[at - length]
-    what = what_was_done(events, keys, at, keys[at - length :], usual, kind=attrgetter("key"), lonely=lonely)
+    what = what_was_done(events, keys, at, keys[at - length :], usual, lonely=lonely)
     return LeftOwnLoop(rank, what, usual, events[at])
 
 
@@ -118,12 +109,11 @@ def what_was_done(
     expected: Sequence[int],
     usual: Event,
     *,
-    kind: Callable[[Event], Hashable],
     lonely: bool,
 ) -> str:
     """``LeftOwnLoop.what`` of the rank whose event at that place, by its key, is not the first of the ``expected``.
 
-    ``kind``: what makes two events the same; ``lonely``: a message that it waits for has no partner.
+    ``lonely``: a message that it waits for has no partner.
     """
     fits = {
         "left out": _agree(keys[at:], expected[1:]),
@@ -134,9 +124,6 @@ def what_was_done(
         fits["swapped"] = 1 + _agree(keys[at + 2 :], expected[2:])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
-    steps = [Step(kind(event), event.path) for event in events]
-    if leaves_loop(steps, at, Step(kind(usual), usual.path), FEWEST):
-        return "after the loop"
     if not fits[what] and lonely and at + 1 == len(keys) and events[at].is_message:
         return "added"
     return what if fits[what] else _alone(keys, at, events[at], usual)

@@ -16,7 +16,7 @@ from itertools import chain
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of
 from hangdoc.diagnosis.bounds import FEWEST, TRIED
-from hangdoc.diagnosis.calls.exchanged import agreement, calls_from, is_exchanged
+from hangdoc.diagnosis.calls.exchanged import calls_from, is_exchanged
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -58,7 +58,7 @@ def is_another_call(case: Case, found: Disagreement, culprits: tuple[int, ...]) 
         return False
     mine, theirs = (found.tokens[ranks[0]] for ranks in (culprits, others))
     here, there = _from_there_on(case, mine), _from_there_on(case, theirs)
-    if is_exchanged(here, there) or _goes_on_alike(here[1:], there[1:]):
+    if is_exchanged(here, there):
         return False
     if found.site is None:
         return True
@@ -79,12 +79,6 @@ def _from_there_on(case: Case, call: Token) -> list[tuple[Hashable, ...]]:
     """What its rank issues from that call on in the group. Ranks of one call may issue it from lines of their own, as
     the root of a broadcast does: lines are not compared."""
     return [kind[:-1] for kind in calls_from(case.programs, call, call.group)]
-
-
-def _goes_on_alike(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
-    """True if what follows agrees as it is: then no call is missing, and none is one too many."""
-    shifted = max(agreement(here, there[1:]), agreement(here[1:], there))
-    return agreement(here, there) > shifted
 
 
 def given_for_the_first_time(case: Case, found: Disagreement, sides: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from operator import attrgetter
 
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop, what_was_done
 from hangdoc.diagnosis.bounds import SCANNED
@@ -99,9 +98,7 @@ def _parted(case: Case, programs: dict[int, RankProgram], alone: list[Alone]) ->
             return None
         for rank in odd:
             expected = keys[others[0]][at:]
-            what = what_was_done(
-                events[rank], keys[rank], at, expected, usual, kind=attrgetter("role"), lonely=rank in lonely
-            )
+            what = what_was_done(events[rank], keys[rank], at, expected, usual, lonely=rank in lonely)
             own = _of_its_own(programs, others[0], rank, usual)
             found.append(LeftOwnLoop(rank, what, own, events[rank][at], others))
             del keys[rank]

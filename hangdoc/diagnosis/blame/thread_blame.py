@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.missing_request import serves_on_main
 from hangdoc.diagnosis.blame.shared_by_processes import is_past_them
 from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.context import Case
@@ -70,22 +69,6 @@ def _served_before(case: Case, chain: Chain, waiting: tuple[int, ...]) -> tuple[
         return ()
     past = tuple(r for r in sorted(case.seen) if r not in waiting and is_past_them(case, r, waiting[0]))
     return past if len(past) >= max(2, len(case.seen) - 1) else ()
-
-
-def beside_a_server(case: Case, rank: int) -> Blame[ThreadWait] | None:
-    """The blame of a rank whose main thread only takes requests in, and whose thread for one of them waits.
-
-    Example: rank 0 waits in urlopen() for a thread of rank 1 in Engine.pause(), which waits for a condition; rank 1's
-    main thread is in serve_forever() → rank 1, by that thread.
-    """
-    if not serves_on_main(case, rank):
-        return None
-    chains = {r: c for r, c in sorted(case.chains.items()) if r != rank and c.through_a_servant and c.last.rank == rank}
-    ends = {id(chain.last.thread) for chain in chains.values()}
-    chain = next(iter(chains.values()), None)
-    if chain is None or len(ends) != 1 or chain.end is not End.OUTSIDE:
-        return None
-    return Blame(ThreadWait(tuple(chains), chain), (rank,), confidence=Confidence.LIKELY, sure=_why(chain, (rank,)))
 
 
 def _why(chain: Chain, culprits: tuple[int, ...]) -> str:

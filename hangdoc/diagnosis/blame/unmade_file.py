@@ -6,18 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, is_alike
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.names import is_rank_name, pattern
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.polls import Ending, polls_for_file, what_ends_polling
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import holds
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
@@ -59,13 +57,7 @@ def file_that_all_await(case: Case) -> Blame[UnmadeFile] | None:
         explained = UnmadeFile(everybody, ending.at, ending.removes)
         sure = f"no rank but {ranks_text(makers).partition(' ')[2]} has ever come to that line"
         return Blame(explained, makers, confidence=Confidence.LIKELY, sure=sure)
-    past = {rank: left for rank in everybody if (left := _went_past(case, rank, ending)) is not None}
-    if len(past) != 1:
-        return None
-    (rank,) = past
-    sure = f"rank {rank} alone has gone past that line"
-    explained = UnmadeFile(everybody, ending.at, ending.removes)
-    return Blame(explained, (rank,), confidence=Confidence.LIKELY, sure=sure)
+    return None
 
 
 def _own_file(case: Case, everybody: tuple[int, ...], ending: Ending) -> Blame[UnmadeFile] | None:
@@ -100,31 +92,7 @@ def ways_past(sources: Sources, at: Frame, test: Condition | None = None) -> lis
     for line in (at, *(() if inside else calls)):
         tree = sources.function(line.file, line.line)
         around = guards(tree, line.line) if tree is not None else []
-        by_test = [g for g in around if g.kind in CONDITIONS and (not is_alike(g) or _asks_more_than_the_rank(g))]
+        by_test = [g for g in around if g.kind in CONDITIONS and (not is_alike(g))]
         found |= dict.fromkeys(Condition(g.condition, line.file, g.line) for g in by_test)
         found |= dict.fromkeys(Condition(e.condition, line.file, e.line) for e in swallowing(sources, line))
     return [each for each in found if each != test]
-
-
-def _asks_more_than_the_rank(guard: Guard) -> bool:
-    """True for `if rank != 0 and not changed:`, which need not go alike every time; False for `if rank < world - 1:`,
-    and for what holds in some rounds."""
-    if " % " in guard.condition or pattern("same_everywhere").search(guard.condition):
-        return False
-    more = [name for name in guard.names if not is_rank_name(name) and not pattern("count_of_ranks").search(name)]
-    return bool(more) and any(map(is_rank_name, guard.names)) and "__name__" not in more
-
-
-def _went_past(case: Case, rank: int, ending: Ending) -> LeftBehind | None:
-    """What the rank alone has run in the function around the line, else in one that calls this function, if that is
-    one thing."""
-    others = tuple(sorted(case.seen - {rank}))
-    left = [each for each in ran_alone(case, ((rank,), others)) if each.side == 0]
-    own = [each for each in left if (each.file, each.function) == (ending.at.file, ending.at.function)]
-    found = own or [each for each in left if _calls(case.sources, each, ending.at.function)]
-    return found[0] if len(found) == 1 else None
-
-
-def _calls(sources: Sources, left: LeftBehind, function: str) -> bool:
-    tree = sources.function(left.file, left.line)
-    return tree is not None and bool(calls_of(enclosing_function(tree, left.line), function))

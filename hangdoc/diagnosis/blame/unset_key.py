@@ -52,9 +52,6 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
         return None
     known = any(awaited_keys(case, rank) for rank in waiting)
     there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case, waiting)
-    series = _left_out_of_series(case, waiting, there, missing) if known else None
-    if series is not None:
-        return series
     asked = {rank: set(missing).intersection(awaited_keys(case, rank) if known else missing) for rank in waiting}
     every = set().union(*asked.values())
     owners = {key: rank for key in every if (rank := number_of(key)) is not None and rank in case.seen}
@@ -74,35 +71,9 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     left_out = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
     sure = f"the store has keys of this name for other ranks, and none for {ranks_text(culprits)}"
     whole = numbers >= set(case.ranks) - set(waiting)
-    if deletes_keys(case.sources):
-        sure += ", unless it was deleted"
-        whole = False
     how = Confidence.LIKELY if whole and 2 * len(culprits) < len(case.ranks) else Confidence.POSSIBLE
     stuck = not free_ranks(case.activities)
     return Blame(UnsetKey(left_out, alike, waiting, set_at), culprits, proved=stuck, confidence=how, sure=sure)
-
-
-def _left_out_of_series(
-    case: Case, waiting: tuple[int, ...], there: tuple[str, ...], missing: tuple[str, ...]
-) -> Blame[UnsetKey] | None:
-    """The blame of the only rank that waits for no key, where all others wait for one key of a series of which later
-    ones are there; None otherwise.
-
-    Example: rank 0 waits in a barrier, all others for weights/3, and the store has weights/2 and weights/4 → rank 0.
-    """
-    setters = tuple(sorted(set(case.ranks) - set(waiting)))
-    awaited = {key for rank in waiting for key in awaited_keys(case, rank)}
-    number = number_of(next(iter(awaited))) if len(awaited) == 1 and awaited == set(missing) else None
-    set_at = own_setting(case.sources)
-    if number is None or len(setters) != 1 or set_at is None or deletes_keys(case.sources):
-        return None
-    alike = tuple(sorted(key for key in there if stem_of(key) == stem_of(missing[0])))
-    later = [key for key in alike if (number_of(key) or 0) > number]
-    if not later or not is_past_setting(case.activities[setters[0]], case.sources):
-        return None
-    found = UnsetKey(missing, alike, waiting, set_at)
-    sure = f"a later key of this name is there, and {ranks_text(setters)} alone waits for none"
-    return Blame(found, setters, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def is_by_rank(sources: Sources, setting: Frame) -> bool:
@@ -201,11 +172,6 @@ def own_setting(sources: Sources) -> Frame | None:
     trees = [tree for file in sources.files() for _, tree in sources.trees(file)] if only is not None else []
     called = [(tree, line) for tree in trees if only is not None for line in calls_of(tree, only.function)]
     return None if any(_goes_over_ranks(tree, line) for tree, line in called) else only
-
-
-def deletes_keys(sources: Sources) -> bool:
-    """True if the program takes keys out of a store."""
-    return any(calls_of(tree, name) for _, tree in sources.user_trees() for name in names("deletes_key"))
 
 
 def _goes_over_ranks(tree: ast.AST, line: int) -> bool:

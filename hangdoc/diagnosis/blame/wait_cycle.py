@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.late_to_ask import late_to_ask
 from hangdoc.diagnosis.bounds import COMPARED
-from hangdoc.diagnosis.condition.around_message import ends_its_sends, leave_out_the_next, sent_before
 from hangdoc.diagnosis.condition.first_message import same_way_of_all
 from hangdoc.diagnosis.condition.later_in_turn import all_in_turn
-from hangdoc.diagnosis.condition.new_order import goes_another_way, order_chosen_by
+from hangdoc.diagnosis.condition.new_order import goes_another_way
 from hangdoc.diagnosis.condition.round_left_out import RoundLeftOut, round_left_out
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
@@ -112,9 +110,6 @@ def cycle(case: Case) -> Blame[WaitCycle]:
         ((rank, by),) = skipping.items()
         sure = f"{circle}; rank {rank} alone has run what skips a message"
         return Blame(replace(found, alone=by), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    if (early := _ending_early(case, ring)) is not None:
-        sure = f"{circle}; rank {early} sends before it receives, and its sends can end early"
-        return Blame(found, (early,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
     new = [ranks for ranks in odd if not any(_has_passed_before(case, rank) for rank in ranks)]
     first = any(_is_its_first(case, rank) for ranks in odd for rank in ranks)
@@ -125,15 +120,11 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     turned = [rank for rank, another in ways.items() if another]
     if len(odd) > 1 and len(turned) == 1 and list(ways.values()).count(False) == len(ways) - 1:
         sure = f"{circle}; rank {turned[0]} alone came to its message by a way that it never went before"
-        found = replace(found, new_order=tuple(order_chosen_by(case, turned[0])))
+        found = replace(found, new_order=())
         return Blame(found, (turned[0],), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1 and (alike := _all_alike(case, ring, odd)):
         sure = f"{circle}; {ranks_text(alike)} have all gone the same way there"
         return Blame(found, alike, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    died = [ranks for ranks in odd if len(ranks) == 1 and died_thread(case, ranks[0]) is not None]
-    if len(odd) > 1 and len(died) == 1:
-        sure = f"{circle}; an exception has ended a thread of {ranks_text(died[0])}"
-        return Blame(found, died[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     asked_late = {ranks[0]: by for ranks in odd if len(ranks) == 1 and (by := late_to_ask(case, ranks[0]))}
     if len(odd) > 1 and len(asked_late) == 1:
         ((rank, by),) = asked_late.items()
@@ -166,22 +157,6 @@ def _all_alike(case: Case, ring: tuple[Activity, ...], odd: list[tuple[int, ...]
 def _skipping(case: Case, ring: tuple[Activity, ...]) -> dict[int, tuple[Condition, ...]]:
     """Rank of the ring → under what it has been that skips a message, and no other rank of the job."""
     return {each.rank: by for each in ring[:COMPARED] if (by := tuple(skipped_alone(case, each.rank)))}
-
-
-def _ending_early(case: Case, ring: tuple[Activity, ...]) -> int | None:
-    """The one rank of a circle of recvs whose loop of sends before its recv can end early, where nobody's history shows
-    more, and no other rank of it can end a round between its recv and its send.
-
-    Example: rank 0 sends four tokens, or up to the end of the text, and rank 1 waits for four of them → rank 0.
-    """
-    if case.has_history or any(a.kind is not ActivityKind.RECV for a in ring):
-        return None
-    sent = {a.rank: line for a in ring if (line := sent_before(case.sources, a.stack)) is not None}
-    early = [rank for rank, line in sent.items() if ends_its_sends(case.sources, line)]
-    others = [a for a in ring if a.rank not in sent]
-    if len(early) != 1 or len(sent) != 1 or any(leave_out_the_next(case.sources, a.stack) for a in others):
-        return None
-    return early[0]
 
 
 def _has_passed_before(case: Case, rank: int) -> bool:

@@ -22,7 +22,6 @@ from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.lets_on import (
     functions_that_let_on,
@@ -35,7 +34,7 @@ from hangdoc.diagnosis.source.own_names import own_name_polled
 from hangdoc.diagnosis.source.polls import what_ends_polling
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, names_in, walk
+from hangdoc.diagnosis.source.syntax import innermost_loop, last_name, walk
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.missing_threads import MissingThread, missing_threads
 from hangdoc.model.kinds import COMMUNICATING, Confidence
@@ -212,7 +211,7 @@ def ways_past_all(sources: Sources, lines: list[Frame], functions: set[str]) -> 
     """What can lead past these lines, or past a call of a function that comes to one; tests of the rank go alike."""
     reached = (*lines, *(each.at for each in sources.user_calls(*functions)))
     found = (way for at in dict.fromkeys(reached) for way in ways_past(sources, at))
-    return tuple(way for way in dict.fromkeys(found) if not is_of_rank(way))
+    return tuple(way for way in dict.fromkeys(found))
 
 
 def _by_place(
@@ -267,15 +266,6 @@ def _blame(case: Case, found: WentPast, ranks: tuple[int, ...], sure: str) -> Bl
 def is_past_some(case: Case, rank: int, waiting: tuple[int, ...]) -> bool:
     """True if the rank is past the line of one of those that wait, and waits for that one."""
     return any(is_past_them(case, rank, other) for other in _one_of_each(case, waiting))
-
-
-def is_of_rank(way: Condition) -> bool:
-    """True for a test of nothing but the rank, which goes alike every time: `if rank != 0:`."""
-    try:
-        tests = [n.test for n in walk(ast.parse(f"{way.source} ...")) if isinstance(n, ast.If)]
-    except SyntaxError:  # `except OSError:`, and what was shortened
-        return False
-    return bool(tests) and all(is_rank_name(name) for test in tests for name in names_in(test))
 
 
 def _skips(case: Case, file: str, line: int, lines: list[Frame], functions: set[str]) -> bool:

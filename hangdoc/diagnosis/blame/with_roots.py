@@ -18,13 +18,12 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait, beside_a_server
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     CutOff,
-    EndedFirst,
     Explanation,
     Gone,
     HeldUpUnseen,
@@ -50,17 +49,6 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
         sure = f"{sure}; most ranks have ended well, so the others may have made a call too many"
         return Blame(Gone(), gone, (left,), proved=proved, sure=sure)
     return Blame(Gone(), gone, proved=proved, confidence=how, sure=sure)
-
-
-def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
-    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
-    explains; before the graph, in which a rank that has ended waits like any other."""
-    case = inquiry.case
-    if case.job.mode != "dump" or not case.times.ended_first:
-        return None
-    ranks = case.times.ended_first
-    sure = "the times of the dump files, and of the last calls in them"
-    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -101,7 +89,7 @@ def waiting_roots(
     if alone := alone_elsewhere(case, roots):
         return alone
     alone_root = roots[0] if len(roots) == 1 and not case.hidden else None
-    served = beside_a_server(case, alone_root) or not_finished(case, alone_root) if alone_root is not None else None
+    served = not_finished(case, alone_root) if alone_root is not None else None
     if served is not None:
         return served
     # The others wait for ranks that were not seen as well: what these do may explain the rest.

@@ -18,7 +18,6 @@ from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.odd_by_lines import left_out_by_lines
 from hangdoc.diagnosis.blame.odd_by_value import OutOfStep, odd_by_value
 from hangdoc.diagnosis.blame.odd_past import OddPast, odd_past
-from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.unmade_file import UnmadeFile, file_that_all_await
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.explanation import (
@@ -26,7 +25,6 @@ from hangdoc.diagnosis.explanation import (
     Blame,
     Diverged,
     Gone,
-    HeldUpUnseen,
     Nothing,
     OutsideWait,
     SeparateMeetings,
@@ -68,15 +66,6 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
         where = "all wait for calls that stacks do not name" if unnamed else "all are in the same call"
         return Blame(AllArrived(), sure=f"{where}; no source shows where they diverged")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
-
-
-def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
-    """Ranks that wait for others while some were not seen. After ``all_arrived``, which can name the call."""
-    case = inquiry.case
-    waiting = MESSAGES | {ActivityKind.STORE_WAIT}
-    if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
-        return None
-    return nobody_seen()
 
 
 def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:

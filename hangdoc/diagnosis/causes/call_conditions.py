@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.phrases import cited, place
-from hangdoc.diagnosis.condition.loops.held import items_of_value
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -32,16 +31,6 @@ def conditions_of_call(
         if around:  # a test of the rank goes alike every time
             return sorted(around[-2:], key=lambda each: bool(pattern("rank_word").search(each.source)))
     return []
-
-
-def loops_of_call(sources: Sources, call: Frame, stack: Stack) -> list[Condition]:
-    """The outermost loop around the call, or around the calls of its function, which made none where it found nothing
-    to go over; [] where there is none.
-
-    Example: `for region in pool.usable(): ⏎ publish(region)`, and publish() makes the call → that loop.
-    """
-    found = [each for around in _around_call(sources, call, stack, ("loop",)) for each in reversed(around)]
-    return found[-1:]
 
 
 def _around_call(sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, ...]) -> Iterator[list[Condition]]:
@@ -130,7 +119,7 @@ def start_of_ranks(case: Case) -> Start | None:
         return None
     count = next((word.value for word in found[made[0]].call.keywords if word.arg in names("counts_ranks")), None)
     if count is not None:  # it has run, so nothing around it has kept a rank from its start
-        return Start(made[0], items_of_value(case.sources, made[0].file, found[made[0]].function, count), several=True)
+        return Start(made[0], [], several=True)
     conditions = [
         each
         for each in conditions_of_call(case.sources, made[0], stack)

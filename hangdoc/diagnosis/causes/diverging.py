@@ -6,12 +6,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.causes.call_counts import call_counts
-from hangdoc.diagnosis.causes.deciding import (
-    chosen_without_order,
-    item_of,
-    may_run_another,
-    what_decided,
-)
+from hangdoc.diagnosis.causes.deciding import chosen_without_order, item_of, what_decided
 from hangdoc.diagnosis.causes.doubts import doubt_about_call, is_read
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
@@ -25,7 +20,7 @@ from hangdoc.diagnosis.causes.phrases import (
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
-from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
+from hangdoc.diagnosis.condition.agreed_before import all_come_to, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -240,17 +235,12 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
             how = "make" if point.made else "register"
             return ["take ", the_call, f" out of {made}, or {how} {made} on every rank"]
         return ["make ", the_call, f" on every rank, out of the part that depends on `{condition}`, or on none"]
-    if may_run_another(case, blame.found.branch_point):
-        assert point is not None
-        return f"let every rank run the same {point.function}() and decide alike there, or call {call} outside of it"
     return _fix_condition(case, blame, gap, point, call)
 
 
 def _fix_condition(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint, call: str) -> Message:
     """What to do about a condition that came out differently. To agree on it right there takes all ranks."""
     condition = point.guard.condition.removeprefix("if ").removesuffix(":")
-    if asks_within(point, gap):
-        return f"call {call} where every rank makes it, and not while `{condition}` is evaluated"
     inside, other = (gap.mine, gap.theirs)[:: -1 if point.guarded else 1]
     block = led_block(case.sources, inside.stack, other.stack) if inside is not None and other is not None else None
     if block is not None:

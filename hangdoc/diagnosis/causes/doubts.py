@@ -10,16 +10,13 @@ from hangdoc.diagnosis.causes.deciding import (
     has_namesakes,
     item_of,
 )
-from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
-from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below, namesakes_below
-from hangdoc.diagnosis.condition.loops.round_or_loop import never_called_there
+from hangdoc.diagnosis.condition.elsewhere.dispatched import looked_up_below
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.loops import ends_alike
 
 
@@ -34,8 +31,6 @@ def doubt_about_call(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which line issued the call was not seen"
     if _may_follow_the_loop(case, gap.mine, gap.theirs) or _may_follow_the_loop(case, gap.theirs, gap.mine):
         return "a loop that one side left a round sooner looks the same"
-    if _others_may_come_to_it(case, blame, gap):
-        return "whether the others make that call later was not seen"
     sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
     if sought and not is_read(case, (gap.mine, gap.theirs)):
         return "the source of these lines was not read"
@@ -56,24 +51,6 @@ def _may_follow_the_loop(case: Case, call: Token, other: Token) -> bool:
     return any(_alike(t, other) for t in theirs.tokens[: other.order])
 
 
-def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
-    """True if the culprits' call is one that the others make as well, and these have issued nothing behind the call
-    that they wait in: they may come to it next, in another order.
-
-    Example: on devices, culprits [A, B, B, A], others [A, B, A] → True for the second B, which may be one too many or
-    follow an A that was left out.
-    """
-    mine, theirs = gap.mine, gap.theirs
-    if not case.streams or mine is None or theirs is None or not theirs.pending:
-        return False
-    own, program = case.programs.get(mine.rank), case.programs.get(theirs.rank)
-    if own is None or program is None or any(t.group == mine.group for t in program.tokens[theirs.order + 1 :]):
-        return False
-    if gap.kind != "delete" and not any(_alike(t, theirs) for t in own.tokens[mine.order + 1 :]):
-        return False
-    return any(_alike(t, mine) for t in program.tokens)
-
-
 def _alike(one: Token, other: Token) -> bool:
     return (one.site, one.op, one.sizes) == (other.site, other.op, other.sizes)
 
@@ -91,12 +68,8 @@ def doubt_about_condition(case: Case, blame: Blame[Diverged]) -> str:
         return "which function the others ran there was not seen"
     if _asks_its_items(case, first):
         return "fewer items to ask look the same"
-    if _comes_before_a_loop(first, blame.found.branch_points):
-        return "a loop after it with no round at all looks the same"
     if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
-    if _lies_in_a_loop(case, blame, first):
-        return "a loop that goes over other things looks the same"
     if item_of(case, first, blame.found.gap):
         return "which items the others went over was not seen"
     return "which of the conditions decided it was not seen" if also_on_the_way(blame.found.branch_points) else ""
@@ -119,10 +92,7 @@ def _may_run_another_function(case: Case, gap: Gap | None, first: BranchPoint) -
     if gap is None or gap.mine is None or gap.theirs is None or first.differs or first.rank_like:
         return False
     found = looked_up_below(case.sources, (gap.mine.stack, gap.theirs.stack), first)
-    others, under = (gap.theirs, gap.mine) if first.guarded == 0 else (gap.mine, gap.theirs)
-    for _, namesakes in namesakes_below(case.sources, under.stack, first):
-        if any(case.table.ran(others.rank, file, line) for file, line in namesakes):
-            return True
+    others = gap.theirs if first.guarded == 0 else gap.mine
     return found is not None and case.table.ran(others.rank, found.caller.file, found.caller.line or 0) is not False
 
 
@@ -131,31 +101,6 @@ def _asks_its_items(case: Case, first: BranchPoint) -> bool:
     tree = case.sources.function(first.file, first.guard.line)
     asked = first.guard.kind == "expression" and first.guard.condition.startswith(("any(", "all("))
     return asked and not first.differs and tree is not None and not ends_alike(tree, first.guard.line)
-
-
-def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:
-    """True if a loop lies between the condition and the call, which may have been left, too, and no value shows which
-    of the two it was."""
-    after = (p for p in points if p.uneven and p.guarded == first.guarded)
-    return (
-        first.guard.kind in CONDITIONS
-        and not (first.differs or first.rank_like)
-        and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in after)
-    )
-
-
-def _lies_in_a_loop(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
-    """True if the condition is in a loop that the others have left, or never entered, without that call, and no value
-    shows which of the two kept them from it."""
-    gap = blame.found.gap
-    around = (p for p in blame.found.branch_points if p.uneven and p.guarded == first.guarded == 0)
-    return (
-        gap is not None
-        and first.guard.kind in CONDITIONS
-        and not (first.differs or first.rank_like)
-        and any((p.level, p.guard.line) < (first.level, first.guard.line) for p in around)
-        and never_called_there(case, gap, others_of(case, blame))
-    )
 
 
 def is_read(case: Case, tokens: Sequence[Token | None]) -> bool:

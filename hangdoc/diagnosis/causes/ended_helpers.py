@@ -25,12 +25,11 @@ from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.settings import place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, text_of, walk
+from hangdoc.diagnosis.source.syntax import function_name, holds, text_of, walk
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame
@@ -99,7 +98,7 @@ def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
         thread = ended_thread(each.announced)  # of several that run one function, its name says which has ended
         if thread in named if thread else (own[-1].file, began) in living and not (each.announced and lost):
             continue
-        if not (each.announced or _is_started(case.sources, began)):
+        if not (each.announced):
             continue
         yield each
 
@@ -124,32 +123,17 @@ def _own_frames(told: Traceback) -> tuple[Frame, ...]:
     return tuple(user_stack(told.frames))
 
 
-def _is_started(sources: Sources, function: str) -> bool:
-    """True if a thread, a child or a task of the program's is given that function."""
-    for each in sources.user_calls(*names("starts_work")):
-        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
-        if any(last_name(part) == function for part in given):
-            return True
-    return False
-
-
 def _what_decided(case: Case, rank: int, way: Sequence[Frame]) -> Message:
     """How it is told what led to the exception; '' where the source does not fit the traceback, or nothing decided."""
     tree = case.sources.function(way[0].file, way[0].line)
     if tree is None or function_name(tree, way[0].line) != plain(way[0].function).rpartition(".")[2]:
         return ""
     around = [guard for guard in guards(tree, way[0].line) if decides(guard) and not is_alike(guard)]
-    if _raises(tree, way[0].line) and around:
-        return [", raised under ", cited(around[-1], way[0].file)]
     given = _given(case.sources, way[0])
     if given:
         return ["; ", Joined([[subject_of(each), Joined(each.tests, " and ")] for each in given])]
     found = [(way[0], guard) for guard in around[-1:]]
     return [", and ", cited(found[0][1], found[0][0].file), f" was {found[0][1].taken} there"] if found else ""
-
-
-def _raises(tree: ast.AST, line: int) -> bool:
-    return any(isinstance(node, ast.Raise | ast.Assert) and holds(node, line) for node in walk(tree))
 
 
 def _given(sources: Sources, at: Frame) -> list[Answer]:

@@ -25,12 +25,11 @@ from hangdoc.diagnosis.causes.on_devices import of_two_threads
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place, what_a_library_does, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
-from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
+from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, thrown_under
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
-from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.caught import last_caught_alone
@@ -41,7 +40,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, same_place, task_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import only_looks_up
-from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
+from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.diagnosis.source.stopped_by import stops_of
 from hangdoc.diagnosis.state.endings import own_words
@@ -138,7 +137,7 @@ def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: G
         looks_up = in_suite and gap.kind == "delete" and tree is not None
         return not (looks_up and tree is not None and only_looks_up(tree, point.guard.line))
     if point.uneven and point.guarded == 0:
-        return tree is not None and is_retry_loop(tree, point.guard.line)
+        return False
     if point.uneven:
         return fell_out(case, point, blame.culprits, gap.mine)
     return point.guard.kind == "return" and point.guarded == 1 and bool(tree and raises(tree, point.guard.line))
@@ -147,7 +146,7 @@ def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: G
 def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> Finding:
     """HD103. The handler that the culprits are in is seen; one that they have come out of is not."""
     thrown = others_of(case, blame) if is_left_by_exception(point) and point.guarded == 0 else blame.culprits
-    journal, raised = _handling(case, thrown), condition_of_raise(case, thrown)
+    journal, raised = None, condition_of_raise(case, thrown)
     # Of a loop that an exception ended, it is the handler around it.
     tries = [point] if point.guard.kind != "loop" else blame.found.branch_points
     handlers = (only_handler(case.sources, gap, each) for each in tries) if raised is None else iter(())
@@ -179,20 +178,10 @@ def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, 
         _MAY_BE_A_STOP
         if thrown_under(case.sources, at.file, at.line) and raised is None
         else ""
-        if seen or inside or (handler is not None and not _runs_a_library(gap, point))
+        if seen or inside or (handler is not None)
         else _EXCEPTION_UNSEEN,
         decided_at=at if raised is not None or handler is not None else None,
     )
-
-
-def _runs_a_library(gap: Gap, point: BranchPoint) -> bool:
-    return is_run_by_library(gap, point) or runs_a_library(gap, point)
-
-
-def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:
-    """The journal of the first of these ranks that still handles an exception."""
-    journals = (case.ranks[rank].journal for rank in ranks if rank in case.ranks)
-    return next((journal for journal in journals if journal is not None and journal.handled), None)
 
 
 def _says(journal: Journal | None) -> str:
@@ -226,7 +215,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
         theirs = f"{package_of(loop.file)}'s loop"
         what = f"left {theirs} early" if early else [Verb(culprits, "is", "are"), f" in {theirs} longer"]
     out = seen_way_out(case, loop, left, inside)
-    surely = out is not None or surely_left(case, loop, (left, inside))
+    surely = out is not None or surely_left(case, loop)
     tree = case.sources.function(loop.file, loop.guard.line)
     ways = list(ways_out(tree, loop.guard.line)) if tree is not None else []
     known = loop.recorded or loop.seen or out is not None or len(ways) <= int(surely)
@@ -234,7 +223,7 @@ def _out_of_step(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap
     otherwise = _otherwise(case, loop, token, surely=surely) if token is not None else ""
     stops = _stops(case, loop) if loop.of_library else []
     stopped = len(stops) == 1 and case.execution.is_new((stops[0].file, stops[0].line, stops[0].source), left, inside)
-    skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
+    skips = skips_of(case.sources, blame.found.branch_points)
     left_out = [cited(each.guard, each.file) for each in skips] if early else []
     counts = compared(calls_in_loop(case, blame)) if not loop.own_arm else ""
     return Finding(

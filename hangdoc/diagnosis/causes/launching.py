@@ -13,9 +13,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value, launches
 from hangdoc.diagnosis.source.syntax import function_name
@@ -33,18 +31,6 @@ def rerun_by_rank_zero(case: Case) -> bool:
         and bool(children)
         and all(c.ppid == main.process.pid for c in children)
     )
-
-
-def launch_stack(case: Case) -> Stack:
-    """The user frames on the way to the launch, innermost first: from the stack that made the first group."""
-    for rank in sorted(case.ranks):
-        journal = case.ranks[rank].journal
-        stacks = [journal.stack(g.created_at) for g in journal.groups if g.created_at >= 0] if journal else []
-        stacks.append(case.activities[rank].stack)
-        for stack in stacks:
-            if any(plain(f.function) in names("launches_ranks") for f in below_user(stack)):
-                return user_stack(stack)
-    return ()
 
 
 def _launches_in_sources(case: Case) -> list[Stack]:
@@ -65,7 +51,7 @@ def diverged_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None
         return None
     if not rerun_by_rank_zero(case):
         return None
-    stacks = [known] if (known := launch_stack(case)) else _launches_in_sources(case)
+    stacks = _launches_in_sources(case)
     found = ((before, stack[0]) for stack in stacks if (before := _set_before(case, blame, stack)) is not None)
     first = next(found, None)
     if first is None:

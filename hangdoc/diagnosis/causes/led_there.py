@@ -16,22 +16,21 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.bounds import DEEPEST, NAMED
+from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
-from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards, split_at_loop
-from hangdoc.diagnosis.source.locks import held, only_way_out, ways_to_let_go
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import guards, split_at_loop
+from hangdoc.diagnosis.source.locks import only_way_out
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Condition, Joined, Message, Place, conditions_in, joined
+from hangdoc.model.message import Condition, Joined, Message, conditions_in, joined
 from hangdoc.model.process import Frame
 
 
@@ -48,12 +47,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or ended_helper(case, culprits, undecided=True)
         )
     if isinstance(found, WaitCycle) and found.lock_holders:
-        return (
-            _let_go(case, found)
-            or left_by_culprits(case, blame)
-            or _waits_inside(case, found)
-            or passed_on_its_way(case, blame)
-        )
+        return _let_go(case, found) or left_by_culprits(case, blame) or passed_on_its_way(case, blame)
     if not isinstance(found, OutsideWait):
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
@@ -110,27 +104,6 @@ def _waits_for_keys(case: Case, rank: int) -> list[Frame | None]:
     return [user_stack(stack)[0] for stack in stacks if user_stack(stack) and not below_user(stack)]
 
 
-def _waits_inside(case: Case, found: WaitCycle) -> Message:
-    """The conditions between the line at which the holder takes the lock, and that at which it waits for others.
-
-    Example: `with self.lock: ⏎ if self.stale: ⏎ self.refresh()`, and refresh() waits in a broadcast → the `if`.
-    """
-    stack = user_stack(case.activities[found.lock_holders[0]].stack)
-    for _, since in held(stack, case.sources):
-        depth = next(at for at, frame in enumerate(stack) if same_function(frame, since))
-        inside: list[Condition] = []
-        for frame in reversed(stack[: depth + 1]):
-            tree = case.sources.function(frame.file, frame.line)
-            around = guards(tree, frame.line) if tree is not None else []
-            around = [each for each in around if each.kind in CONDITIONS and not is_alike(each)]
-            inside += [
-                cited(each, frame.file) for each in around if frame is not stack[depth] or each.line > since.line
-            ]
-        if inside:
-            return ["with the lock taken, it comes to that call under ", Joined(inside[-NAMED:], " and ")]
-    return ""
-
-
 def _let_go(case: Case, found: WaitCycle) -> Message:
     """What decides by which way the holder lets go the lock that the others wait for: in a thread, or later, or never.
 
@@ -138,11 +111,6 @@ def _let_go(case: Case, found: WaitCycle) -> Message:
     self.write_and_release(rows)` → the `if`.
     """
     frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:DEEPEST]
-    for frame in frames:
-        ways = ways_to_let_go(frame, case.sources)
-        if ways is not None:
-            line, guard = ways
-            return ["it is let go at ", Place(frame.file, line), ", and how depends on ", cited(guard, frame.file)]
     for frame in frames[1:]:
         way_out = only_way_out(frame, case.sources)
         if way_out is not None:

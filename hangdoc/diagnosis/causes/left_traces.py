@@ -18,7 +18,6 @@ from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, walk
@@ -125,18 +124,8 @@ def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awai
     sides = (ranks, others)
     left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
     left = [each for each in left if each.side == 0]
-    left = [each for each in left if not _is_where_they_wait(case, ranks, each)] or left
+    left = list(left) or left
     return Joined([told(each, sides) for each in left]) if 0 < len(left) <= NAMED else ""
-
-
-def _is_where_they_wait(case: Case, ranks: tuple[int, ...], left: LeftBehind) -> bool:
-    """True if a thread of the ranks waits in that suite itself: `if not line: ⏎ time.sleep(1)`."""
-    processes = [case.ranks[rank].process for rank in ranks]
-    threads = [
-        thread for each in processes if each is not None and each.last is not None for thread in each.last.threads
-    ]
-    places = [own[0] for thread in threads if (own := user_stack(thread.frames))]
-    return any(at.file == left.file and at.line == left.line for at in places)
 
 
 def told_of(case: Case, left: LeftBehind) -> Message:

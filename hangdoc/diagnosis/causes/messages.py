@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
-from hangdoc.diagnosis.condition.own_peers import decided_around, peers_decided_by
-from hangdoc.diagnosis.condition.way_to_message import (
-    between,
-    chosen_there,
-    issued_further_on,
-    issued_to_others,
-    jumps_past,
-    sent_for_others,
-    takes_peers_from,
-    way_to_message,
-)
-from hangdoc.diagnosis.condition.ways_past import around_line, loop_left, ways_past
+from hangdoc.diagnosis.condition.own_peers import decided_around
+from hangdoc.diagnosis.condition.way_to_message import issued_further_on, way_to_message
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.faults import skipped_by
-from hangdoc.diagnosis.source.guards import loops_around
-from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, conditions_in, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
-
-_PAIRS = (
-    "let both ranks of a pair decide by the same values whether they exchange messages: gather what they decide by, or "
-    "let one of them decide and send the other its decision"
-)
 
 
 @cause("HD202", explains=MissingPartner, order=290)
@@ -63,7 +46,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
             ]
         ),
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
-        _PAIRS if peers_decided_by(case, first, peer) else _fix(case, blame.found, first, peer, decided, fewer),
+        _fix(case, blame.found, first, peer, decided, fewer),
         decided_at=decided,
     )
 
@@ -94,7 +77,7 @@ def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     left = found.left
     if left is not None and last is not None and not issued_further_on(case, waiter, peer):
-        return _ended_at(case, last[1])
+        return None
     if left is not None and not case.has_history:
         return left.way_out or Condition(left.condition, left.frame.file, left.frame.line)
     return next(iter(_by_stacks(case, found, waiter, peer)), None)
@@ -102,11 +85,7 @@ def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
 
 def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
     """A rank that waits for a message of a culprit's: the one whose message the culprit once skipped, else any."""
-    waiting = [
-        a
-        for a in case.activities.values()
-        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
-    ]
+    waiting = [a for a in case.activities.values() if a.kind in MESSAGES and a.peer in blame.culprits]
     skipped = blame.found.skipped
     robbed = (a for a in waiting if skipped is not None and a.rank == skipped.peer)
     of_anyone = (a for a in case.activities.values() if is_from_anyone(a))
@@ -143,12 +122,11 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
     if is_from_anyone(waiter) and not case.has_history:
         return f"rank {rank} takes a message of any rank"
     if is_from_anyone(waiter):
-        counted = {r: messages_sent(case, r, rank) for r in sorted(case.activities) if r not in (rank, peer)}
+        counted = {r: 0 for r in sorted(case.activities) if r not in (rank, peer)}
         each = {r: count for r, count in counted.items() if count}
-        fewer = messages_sent(case, peer, rank)
         if len(set(each.values())) != 1:
-            return f"rank {rank} takes a message of any rank, and rank {peer} has sent it {fewer}"
-        sent: Message = [Ranks(tuple(each)), f" sent it {next(iter(each.values()))} each, rank {peer} {fewer}"]
+            return f"rank {rank} takes a message of any rank, and rank {peer} has sent it {0}"
+        sent: Message = [Ranks(tuple(each)), f" sent it {next(iter(each.values()))} each, rank {peer} {0}"]
         return [f"rank {rank} takes a message of any rank: ", sent]
     if here is not None and there is not None:
         to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
@@ -164,10 +142,6 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
 
 def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Message]:
     """Clauses on where the peer skipped or last issued a message with the waiter, and what decides whether it does."""
-    if found.ahead and (loop := takes_peers_from(case, waiter, peer)) is not None:
-        return [[f"which ranks rank {peer} names there is decided by ", loop]]
-    if own := peers_decided_by(case, waiter, peer):
-        return [[f"rank {peer} names other ranks there; whom a rank names is decided by ", Joined(own, " and ")]]
     skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
     last = _last_message(case, peer, waiter.rank)
     clauses: list[Message] = []
@@ -177,31 +151,13 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
-    others = issued_to_others(case, waiter, peer) if skipped is None else ()
-    given = sent_for_others(case, waiter, peer) if skipped is None and not others else ()
-    chosen = chosen_there(case, given)
-    if chosen is not None:
-        awaits = f"what rank {waiter.rank} awaits there"
-        return [*clauses, ["other ranks issue ", awaits, " at ", place(given[0]), ", under ", chosen]]
-    further = () if skipped is not None or others else issued_further_on(case, waiter, peer)
-    if parted := between(case, further, peer):
-        told: Message = ["other ranks have issued more after that, at ", place(user_stack(further)[0])]
-        return [*clauses, [told, ", under ", Joined(parted, " and ")]]
-    if others:
-        clauses.append(["other ranks have had one since, by ", place(others[min(1, len(others) - 1)])])
-    # What it has never issued to this rank, others have issued from one line.
-    stack = others or (skipped.stack if skipped is not None else last[1] if last is not None else given)
+    stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
     if found.alone:
         been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
         return [*clauses, [been, ", which skips a message"]]
-    once = skipped_by(case, skipped) if skipped is not None else None
-    if once is not None:
-        decided = Condition(once.guard.condition, once.frame.file, once.guard.line)
-        clauses.append([decided, f" was {not once.guard.taken} there for the first time"])
-    else:
-        clauses += _conditions(case, stack, peer, told=left is not None)
+    clauses += _conditions(case, stack, peer, told=left is not None)
     if skipped is not None and skipped.never and skipped.frame is not None and not any(conditions_in(clauses)):
-        around = by_evidence(case, around_line(case, skipped.frame), peer)
+        around = by_evidence(case, [], peer)
         clauses.append(["whether it is called depends on ", Joined(around, " and ")] if around else "")
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
@@ -240,12 +196,9 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    parted = jumps_past(case, waiter.rank, peer) if found.ahead else []
-    for given in (parted, way_to_message(case, peer)):
-        each = still_possible(case, given, peer) or given
-        if 0 < len(each) <= NAMED:
-            return each
-    return []
+    given = way_to_message(case, peer)
+    each = still_possible(case, given, peer) or given
+    return each if len(each) <= NAMED else []
 
 
 _AT_REST = frozenset(
@@ -279,22 +232,6 @@ def _conditions(case: Case, stack: Stack, peer: int, *, told: bool) -> list[Mess
         ["its loop can be left at ", Joined(left, " or ")] if left else "",
         ["how often it is called depends on ", loop] if loop is not None else "",
     ]
-
-
-def _ended_at(case: Case, stack: Stack) -> Condition | None:
-    """The condition on the way to the message by which the rank left the loop as well; None where there is none.
-
-    Example: `while True: ⏎ … ⏎ if token == eos: ⏎ return ⏎ dist.send(…)` → the `if`.
-    """
-    on_the_way, left = ways_past(case, stack)
-    for frame in user_stack(stack):
-        tree = case.sources.function(frame.file, frame.line)
-        loop = next(reversed(loops_around(tree, frame.line)), None)
-        if tree is not None and loop is not None:
-            out = [Condition(text, frame.file, line) for line, text in ways_out(tree, loop.line)]
-            only = left[0] if len(out) == len(left) == 1 else None
-            return next((each for each in reversed(on_the_way) if each in out), only)
-    return None
 
 
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:
@@ -335,11 +272,6 @@ def _count(case: Case, rank: int, peer: int, kind: str) -> int | None:
     if journal is None or not journal.has_all_messages:
         return None
     return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer)
-
-
-def _answers(case: Case, rank: int, peer: int) -> bool:
-    other = case.activities[peer]
-    return other.kind in MESSAGES and other.peer == rank and other.kind != case.activities[rank].kind
 
 
 def _nth(number: int) -> str:

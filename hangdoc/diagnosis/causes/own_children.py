@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
@@ -11,12 +11,9 @@ from hangdoc.diagnosis.causes.wait_chain import dead_child, title_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, plain
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of
-from hangdoc.diagnosis.source.queries import calls_of
-from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.message import Message, joined, sentence
@@ -38,10 +35,7 @@ def child_joined(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         return None
     stack = _stack(helper)
     here, started = user_stack(stack)[0], case.activities[rank].where
-    joins = _places(case, names("joins_job"), {frame.file for frame in user_stack(stack)})
-    ran = {(frame.file, plain(frame.function)) for frame in user_stack(stack)}
-    joins = [each for each in joins if (each.file, each.function) in ran] or joins
-    joining: Message = ["init_process_group at ", place(joins[0])] if len(joins) == 1 else "its init_process_group"
+    joining = "its init_process_group"
     return Finding(
         "HD306",
         sentence(
@@ -104,8 +98,7 @@ def dead_worker(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     where = case.activities[rank].where
     below = below_user(_stack(process))
     method = plain(below[-1].function) if below else ""
-    started = _places(case, names("starts_process"), set(case.sources.files()))
-    begun: Message = [" started at ", line_of(started[0])] if len(started) == 1 else ""
+    begun: Message = ""
     siblings = len([each for each in process.children if each is not child and each.role == child.role])
     kept = "the processes that were forked after it still hold its end of the pipe, so no error is raised"
     return Finding(
@@ -137,16 +130,3 @@ def _ask_first(case: Case, where: Frame | None, method: str) -> Message:
         return [f"give `{call}(…)`", at, " a timeout, and raise an error if that process is not alive then"]
     poll = f"{name or 'connection'}.poll(60)"
     return [f"let `{poll}` come before `{call}()`", at, ", and raise an error where it gives False"]
-
-
-def _places(case: Case, functions: Collection[str], files: Collection[str]) -> list[Frame]:
-    """The places in those files of the user's that call one of the functions."""
-    found = {
-        (file, line): function_name(tree, line)
-        for file in files
-        if not is_library(Frame(file, 0, ""))
-        for _, tree in case.sources.trees(file)
-        for function in functions
-        for line in calls_of(tree, function)
-    }
-    return [Frame(file, line, found[file, line]) for file, line in sorted(found)]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, loops_of_call, may_differ, started_under
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call, may_differ, started_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import is_rank_name, names
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.program import Program
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.key_names import sets_key_named_at
 from hangdoc.diagnosis.source.own_names import own_name_polled
-from hangdoc.diagnosis.source.polls import object_of, only_asks, what_ends_polling
+from hangdoc.diagnosis.source.polls import object_of, what_ends_polling
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import holds, last_name, walk
 from hangdoc.model.diagnosis import Activity
@@ -49,7 +48,7 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     stores = {object_of(call) for call in calls if last_name(call.func) in names("waits_for_key")} - {""}
     found: dict[Frame, list[Condition]] = {}
     looped: dict[Frame, list[Condition]] = {}
-    filling = [each for each in sources.user_calls(*names("fills_store")) if not only_asks(each)] if stores else []
+    filling = list(sources.user_calls(*names("fills_store"))) if stores else []
     own = [each for each in filling if object_of(each.call) in stores]
     for each in own or [each for each in filling if sets_key_named_at(sources, where, each.call)]:
         at = each.at
@@ -57,7 +56,7 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
             around = conditions_of_call(sources, at, (where,)) or started_under(sources, at, (where,))
             deciding = [c for c in around if may_differ(sources, at, c)]
             found.update({at: deciding} if deciding else {})
-            looped[at] = loops_of_call(sources, at, (where,))
+            looped[at] = []
     if not found and len(looped) == 1:
         found = {at: loops for at, loops in looped.items() if loops}
     return next(iter(found.items())) if len(found) == 1 else None
@@ -72,17 +71,10 @@ def named_by_itself(case: Case, ranks: tuple[int, ...]) -> Condition | None:
     first = case.activities[ranks[0]]
     others = [rank for rank in case.activities if rank not in ranks]
     own = own_name_polled(case.sources, first.where) if first.where is not None and not case.hidden else None
-    if own is None or not others or _is_on_some(case, first.stack):
+    if own is None or not others:
         return None
     past = [is_past(case.sources, case.activities[rank].stack, first.stack) for rank in others]
     return Condition(own.text, own.at.file, own.line) if all(each == "certainly" for each in past) else None
-
-
-def _is_on_some(case: Case, stack: Stack) -> bool:
-    """True if a condition on the rank leads to where the stack polls, so that others may have gone round it."""
-    trees = [(frame, case.sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
-    around = [guard for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)]
-    return any(guard.kind in CONDITIONS and any(map(is_rank_name, guard.names)) for guard in around)
 
 
 _TAKES_LOCK = ("takes_file_lock", "creates_new")

@@ -7,7 +7,6 @@ from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.left_program import early_end
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
@@ -146,7 +145,6 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         )
     started = start_of_ranks(case)
     decided = started.under if started is not None else []
-    early = early_end(case, blame) if not decided else None
     return Finding(
         "HD301",
         sentence(
@@ -159,10 +157,9 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
                 [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
             ],
             started.text if started is not None else "",
-            [early, " may have ended it before the line where the others wait"] if early is not None else "",
         ),
         ["start ", Ranks(absent), f" as well, or set the world size to {len(present)}"],
-        decided_at=decided[-1] if decided else early,
+        decided_at=decided[-1] if decided else None,
     )
 
 

@@ -8,7 +8,6 @@ from hangdoc.diagnosis.causes.deciding import answers_at, decided_by
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
-from hangdoc.diagnosis.condition.stack_comparison import guards_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
@@ -27,25 +26,10 @@ def told_by_output(case: Case, blame: Blame[Explanation]) -> list[WrittenUnder]:
     parted = [token.stack for token in (gap.mine, gap.theirs) if token is not None] if gap is not None else []
     found = written_under(case.sources, case.job.written, _stacks(case, blame.culprits, parted), blame.culprits, others)
     gone = tuple(rank for rank in case.activities if rank not in blame.culprits and case.activities[rank].kind in GONE)
-    found = [
-        each
-        for each in found
-        if not _stand_under(case, others, each) and not is_of_a_part(case.sources, each.condition)
-    ]
+    found = [each for each in found if not is_of_a_part(case.sources, each.condition)]
     if found or not gone:
         return found
     return written_under(case.sources, case.job.written, _stacks(case, gone, parted), gone, blame.culprits)
-
-
-def _stand_under(case: Case, ranks: tuple[int, ...], written: WrittenUnder) -> bool:
-    """True if one of the ranks is under that condition now: it has not come to the line yet, and took it alike.
-
-    Example: `if step % 4 == 0: ⏎ scores = metrics.compute() ⏎ log(scores)`; rank 1 has logged, rank 0 is in compute().
-    """
-    at = written.condition
-    stacks = [case.activities[rank].stack for rank in ranks if rank in case.activities]
-    around = [g for stack in stacks for g in guards_at(case.sources, stack, at.file, (at.line, at.source))]
-    return any(guard.taken == written.taken and guard.kind == "if" for guard in around)
 
 
 def _stacks(case: Case, ranks: tuple[int, ...], parted: list[Stack]) -> list[Stack]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.blame.died_threads import died_at, died_thread
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import threads_of
 from hangdoc.diagnosis.context import Case
@@ -17,7 +16,6 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.syntax import dotted, holds, innermost_loop, last_name, walk
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
-from hangdoc.model.told_errors import ended_thread
 
 
 @cause("HD507", explains=WaitCycle, order=325)
@@ -54,7 +52,7 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         ),
         joined(
             [f"rank {server} itself waits in a call that needs ", Ranks(askers), why],
-            _died(case, server),
+            "",
             rounds,
             "",
         ),
@@ -83,15 +81,6 @@ def _asks_again(case: Case, rank: int) -> Condition | None:
     guard = next((g for g in guards(tree, where.line) if g.line == inner.lineno), None)
     compared = {dotted(each) for each in (inner.test.left, *inner.test.comparators)} - {""}
     return Condition(guard.condition, where.file, guard.line) if guard and counted & compared else None
-
-
-def _died(case: Case, server: int) -> Message:
-    """'by the output, its thread client-1 ended with KeyError at labels.py:27'."""
-    died = died_thread(case, server)
-    if died is None:
-        return ""
-    error = died.error.partition(":")[0].rpartition(".")[2]
-    return [f"by the output, its thread {ended_thread(died.announced)} ended with {error} at ", line_of(died_at(died))]
 
 
 def _reads_socket(case: Case, rank: int) -> bool:

@@ -23,19 +23,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
-from hangdoc.diagnosis.condition.common_function import CommonFunction, common_function
+from hangdoc.diagnosis.condition.common_function import common_function
 from hangdoc.diagnosis.condition.elsewhere.as_called import values_as_called
-from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen, flags_chosen
+from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
-from hangdoc.diagnosis.condition.elsewhere.registered import Filter, registered_on_the_way
+from hangdoc.diagnosis.condition.elsewhere.registered import registered_on_the_way
 from hangdoc.diagnosis.condition.scored import scored
 from hangdoc.diagnosis.condition.scores import (
     BY_RANK,
     PLAIN,
-    TOLD,
 )
 from hangdoc.diagnosis.condition.stack_comparison import (
     Callees,
@@ -58,9 +57,7 @@ from hangdoc.model.process import Frame, Stack
 
 _ANOTHER_HANDLER = "a handler that another file registers looks the same"
 _ENTRY_UNSEEN = "which entry of that table each rank looked up was not seen"
-_FLAG_UNSEEN = "what each rank decided there was not seen"
 _AROUND = "a condition around that one looks the same"
-_ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
 def diverging_guards(
@@ -91,7 +88,7 @@ def diverging_guards(
         still = _are_still_there(values, together, ranks)  # what counts the rounds is seen as it is now
         found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round and still)
     elif at:
-        found = _in_one_line(sources, values, sides, (ways[0][at - 1], ways[1][at - 1]), ranks)
+        found = []
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
@@ -108,16 +105,10 @@ def diverging_guards(
                 continue
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
-    found += _around_makers(sources, values, sides, ways, at, ranks)
+    found += _around_makers(sources, values, ways, at, ranks)
     for side, way in enumerate(ways):
         chosen = contexts_chosen(sources, way, at)
         found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
-        for flag in flags_chosen(sources, sides[side], way, at):
-            told = scored(sources, values, flag.guard, flag.where, side, ranks, outside=False, counts=flag.rounds)
-            if told is not None:
-                doubt = "" if told.differs or told.rank_like else _FLAG_UNSEEN
-                told = replace(told, line=flag.line, level=flag.level, score=told.score + TOLD, quiet=True, doubt=doubt)
-                found.append(told)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -204,29 +195,6 @@ def _in_common_function(
     return found
 
 
-def _in_one_line(
-    sources: Sources, values: Values, sides: tuple[Stack, Stack], frames: tuple[Frame, Frame], ranks: SideRanks
-) -> list[BranchPoint]:
-    """The conditions within the line that both sides are at, of which each is in another arm: by what it calls there.
-
-    Example: `gather(t) if t.dim() == 1 else reduce(t)`, side 0 in gather() and side 1 in reduce() → `if t.dim() == 1`.
-    """
-    common = CommonFunction(
-        frames, _guards_of_each(sources, sides, frames), in_one_loop=False, rounds=frozenset(), one_round=False
-    )
-    arms = [guard for guard in common.guards[0] if common.has_both_arms(guard, 0)]
-    points = [scored(sources, values, guard, frames[0], 0, ranks, outside=False) for guard in arms]
-    return [replace(point, both_arms=True) for point in points if point is not None]
-
-
-def _guards_of_each(
-    sources: Sources, sides: tuple[Stack, Stack], frames: tuple[Frame, Frame]
-) -> tuple[list[Guard], list[Guard]]:
-    """The guards of each side's frame, by what that side calls there: the frames of one line may be one object."""
-    mine, theirs = (guards_of(sources, frame, callees_of(side)) for side, frame in zip(sides, frames, strict=True))
-    return mine, theirs
-
-
 def _in_own_calls(
     sources: Sources,
     values: Values,
@@ -268,13 +236,12 @@ def _jumps_further_in(sources: Sources, frame: Frame, around: list[Guard]) -> li
 def _around_makers(
     sources: Sources,
     values: Values,
-    sides: tuple[Stack, Stack],
     ways: tuple[Stack, Stack],
     at: int,
     ranks: SideRanks,
 ) -> list[BranchPoint]:
     """The conditions on the rank under which the objects were made, or the handlers registered, that only one side is
-    in; and the filters of the events for which a handler was registered.
+    in.
 
     Where both sides are in such objects, made in the two arms of one condition, it only says that they differ.
     """
@@ -295,19 +262,5 @@ def _around_makers(
                 doubt = _ENTRY_UNSEEN
             known = (replace(p, level=line.level) for p in points if p is not None and p.rank_like)
             found += (replace(p, registered=line.name, doubt=doubt) for p in known)
-            if line.filter is not None and _may_filter(values, line.filter, line.frame, sides[1 - side], ranks):
-                point = branch_point(line.filter.guard, line.frame, side, PLAIN, level=line.level)
-                doubt = doubt if line.filter.of_each_round else _ENDED_EARLIER
-                found.append(replace(point, registered=line.name, doubt=doubt))
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
-
-
-def _may_filter(values: Values, given: Filter, frame: Frame, other: Stack, ranks: SideRanks) -> bool:
-    """False for a filter that is the same on both sides, and for one of an event that comes after a library's loop,
-    which the other side is still in: that it has ended on one side alone is no matter of the filter."""
-    differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in given.guard.names]
-    if differ and all(each is False for each in differ):
-        return False
-    run_by_library = any(map(is_library, dropwhile(is_library, other)))
-    return not (given.after_loop and run_by_library)

@@ -17,9 +17,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.bounds import FEWEST
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.stacks import fork, site_of, user_stack
-from hangdoc.diagnosis.source.guards import loops_around
-from hangdoc.model.message import Condition
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.process import Stack
 
 
@@ -34,18 +32,6 @@ def goes_another_way(case: Case, rank: int) -> bool | None:
     if len(sites) <= FEWEST or sites[:-1].count(sites[-1]) < FEWEST:
         return None
     return (sites[-2], sites[-1]) not in set(pairwise(sites[:-1]))
-
-
-def order_chosen_by(case: Case, rank: int) -> list[Condition]:
-    """The innermost loop, in the function that both of its last two messages came from, whose items choose between
-    them; [] where there is none."""
-    stacks = _issued(case, rank)
-    way = fork(stacks[-1], stacks[-2], frames_of=user_stack) if len(stacks) > 1 else None
-    for frame in reversed(way.mine[: way.common]) if way is not None else ():
-        loops = loops_around(case.sources.function(frame.file, frame.line), frame.line)
-        if loops:
-            return [Condition(loops[-1].condition, frame.file, loops[-1].line)]
-    return []
 
 
 def _issued(case: Case, rank: int) -> list[Stack]:

@@ -6,39 +6,12 @@ own.touches(box)]`; rank 1 sends to rank 2 there, and rank 2 only to rank 3 → 
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-
-from hangdoc.diagnosis.bounds import NAMED
-from hangdoc.diagnosis.condition.loops.held import items_of_value
-from hangdoc.diagnosis.condition.matching_message import issued_from
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.message_calls import message_calls
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, names_in, walk
-from hangdoc.model.diagnosis import Activity
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
-
-
-def peers_decided_by(case: Case, waiter: Activity, peer: int) -> list[Condition]:
-    """The conditions that decide whom a rank names at the line of the waiter's message, where the peer has passed
-    messages from that line as well, and none with the waiter; [] otherwise.
-
-    Of a list of messages that the line issues it is where these are prepared, those of the peer's part first.
-    """
-    frame = next(iter(user_stack(issued_from(case, waiter))), None)
-    journal = case.ranks[peer].journal
-    if frame is None or journal is None or not journal.has_all_messages:
-        return []
-    there = {
-        message.peer
-        for message in journal.point_to_points
-        if any((at.file, at.line) == (frame.file, frame.line) for at in user_stack(journal.stack(message.stack))[:1])
-    }
-    if not there or waiter.rank in there:
-        return []
-    return list(dict.fromkeys(decided_at(case, frame)))[:NAMED]
 
 
 def decided_at(case: Case, frame: Frame) -> list[Condition]:
@@ -46,10 +19,6 @@ def decided_at(case: Case, frame: Frame) -> list[Condition]:
     tree = case.sources.function(frame.file, frame.line)
     if tree is None:
         return []
-    here = enclosing_function(tree, frame.line)
-    for over in _named_from(here, frame.line):
-        if found := items_of_value(case.sources, frame.file, here, over):
-            return found
     return []
 
 
@@ -68,17 +37,3 @@ def decided_around(case: Case, stack: Stack) -> list[Condition]:
             found = (each for line in lines for each in decided_at(case, Frame(frame.file, line, frame.function)))
             return list(dict.fromkeys(found))
     return []
-
-
-def _named_from(function: ast.AST, line: int) -> Iterator[ast.expr]:
-    """What the loops and comprehensions go over whose items the messages of the line name as their peers."""
-    named: set[str] = set()
-    for _, call, given in message_calls(function):
-        if given is not None and holds(call, line):
-            named |= {name.partition(".")[0] for name in names_in(given)}
-    for node in walk(function):
-        around = isinstance(node, ast.For | ast.ListComp | ast.GeneratorExp | ast.SetComp) and holds(node, line)
-        parts = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])
-        for part in parts if around else ():
-            if not named.isdisjoint({n.id for n in walk(part.target) if isinstance(n, ast.Name)}):
-                yield part.iter

@@ -22,8 +22,6 @@ OF_LIBRARY = -1.0
 """Less for what a library decides: its code is the same everywhere, and the user's own condition says more."""
 PLAIN = 1.0
 """Any condition, to begin with."""
-TOLD = 1.0
-"""More for a flag by which the user's code tells a library whether to communicate: it is there to decide just that."""
 _ON_RANK = 5.0
 """More for a condition on the rank."""
 BY_RANK = PLAIN + _ON_RANK

@@ -30,7 +30,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, LOOPS, enclosing_function, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import FUNCTIONS, enclosing_function, holds, last_name, walk
 from hangdoc.model.message import Condition
 
 
@@ -67,8 +67,6 @@ def _skips_a_message(case: Case, file: str, line: int, way: int) -> bool:
     tried = _tried_by(function, line)
     if any(holds(statement, call.lineno) for statement in tried for call in calls):
         return True
-    if tried and _jumps_over(function, line, calls):
-        return True
     around = [guard for call in calls for guard in guards(function, call.lineno) if guard.line == line]
     return any(g.kind in ("if", "return") and g.taken != way and not is_settled(case, g, file) for g in around)
 
@@ -87,21 +85,6 @@ def _tried_by(function: ast.AST, line: int) -> list[ast.stmt]:
     """The body of the `try` whose handler begins at the line."""
     tries = (node for node in walk(function) if isinstance(node, ast.Try))
     return next((node.body for node in tries if any(h.lineno == line for h in node.handlers)), [])
-
-
-def _jumps_over(function: ast.AST, line: int, calls: list[ast.Call]) -> bool:
-    """True if the handler that begins at the line ends with a jump, and one of the calls comes after its `try`, in the
-    loop around it or, of a `return`, in the function."""
-    tries = (node for node in walk(function) if isinstance(node, ast.Try))
-    for tried in tries:
-        handler = next((each for each in tried.handlers if each.lineno == line), None)
-        if handler is None or not isinstance(handler.body[-1], ast.Return | ast.Continue | ast.Break):
-            continue
-        loops = [n for n in walk(function) if isinstance(n, LOOPS) and holds(n, line)]
-        within = function if isinstance(handler.body[-1], ast.Return) or not loops else loops[-1]
-        end = tried.end_lineno or line
-        return any(end < call.lineno and (within is function or holds(within, call.lineno)) for call in calls)
-    return False
 
 
 def _passes(sources: Sources, call: ast.Call, deepest: int = DEEPEST) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Fork, fork, user_stack
+from hangdoc.diagnosis.frames.stacks import Fork, fork
 from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before, is_generator
 from hangdoc.diagnosis.source.sources import Sources
@@ -156,13 +156,6 @@ def callees_of(stack: Stack) -> Callees:
     return found
 
 
-def own_function(stack: Stack, frame: Frame) -> Frame:
-    """The user frame whose local names ``frame`` uses: for a comprehension, that of the function around it."""
-    way = user_stack(stack)
-    at = next((i for i, each in enumerate(way) if each is frame), len(way))
-    return next((f for f in way[at:] if plain(f.function) not in _WITHIN_A_STATEMENT), frame)
-
-
 def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     """The guards around the frame's line in its own function, outermost first."""
     tree = sources.function(frame.file, frame.line)
@@ -172,18 +165,6 @@ def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     if plain(frame.function) in _WITHIN_A_STATEMENT:
         return guards_in_expression(tree, frame.line, called)
     return guards(tree, frame.line, called, iterating=inner is not None and _makes_items(sources, inner))
-
-
-def guards_at(sources: Sources, stack: Stack, file: str, place: tuple[int, str]) -> list[Guard]:
-    """The guards around the stack's lines in that file that are the condition at ``place``; [] where it stands under
-    none.
-
-    Example: a stack with train.py:9, in the `else` of `if warm:` (train.py:5), and place (5, 'if warm:') → that guard,
-    not taken.
-    """
-    trees = [(frame, sources.function(file, frame.line)) for frame in stack if frame.file == file]
-    around = [guard for frame, tree in trees if tree is not None for guard in guards(tree, frame.line)]
-    return [guard for guard in around if guard.place == place]
 
 
 def _makes_items(sources: Sources, frame: Frame) -> bool:

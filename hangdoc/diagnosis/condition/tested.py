@@ -13,7 +13,6 @@ What both sides have run, in some round, says nothing.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
@@ -24,7 +23,6 @@ from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.execution.table import Choice, Table
 from hangdoc.diagnosis.source.guards import Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import walk
 from hangdoc.diagnosis.source.values import SideRanks
 
 SEEN, FITS, UNKNOWN, REFUTED = 0, 1, 2, 3
@@ -35,9 +33,6 @@ def as_recorded(case: Case, found: Seen | None, points: list[BranchPoint], ranks
     leads out of a loop, the loop."""
     if found is None:
         return points
-    if points and _raised_out_of(case.sources, found, points[0]):
-        other_way = replace(found.guard, taken=not found.guard.taken)  # that those inside of the loop went
-        return [replace(points[0], seen=True, recorded=True, doubt="", left_at=other_way), *points[1:]]
     loop, frame = _loop_left(case.sources, found), found.frame
     guard, left_at = (loop, found.guard) if loop is not None else (found.guard, None)
     known = [p for p in points if _place(p) == (frame.file, guard.place) and p.guarded == found.side]
@@ -56,15 +51,6 @@ def _loop_left(sources: Sources, found: Seen) -> Guard | None:
     around = [each for each in guards(tree, found.frame.line, iterating=True) if each.kind == "loop"]
     ways = ((loop, way) for loop in reversed(around) for way in way_out_guards(tree, loop.line))
     return next((loop for loop, way in ways if (way.place, way.taken) == (found.guard.place, found.guard.taken)), None)
-
-
-def _raised_out_of(sources: Sources, found: Seen, loop: BranchPoint) -> bool:
-    """True if the guard led to a `raise` of the library whose loop it is: what it raises and catches for itself is its
-    way out of that loop."""
-    if not (loop.uneven and loop.of_library and loop.guarded != found.side and loop.file == found.frame.file):
-        return False
-    tree = sources.function(found.frame.file, found.frame.line)
-    return tree is not None and any(isinstance(n, ast.Raise) and n.lineno == found.frame.line for n in walk(tree))
 
 
 def _place(point: BranchPoint) -> tuple[str, tuple[int, str]]:

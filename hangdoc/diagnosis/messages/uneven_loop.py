@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.bounds import COMPARED, DEEPEST
 from hangdoc.diagnosis.condition.elsewhere.as_called import given_by_caller
-from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
@@ -55,9 +55,6 @@ def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
                     continue
                 seen.add((frame.file, frame.line))
                 loops = [g for g in guards_of(case.sources, frame, callees) if g.kind == "loop"]
-                found = _uneven(case, own_function(stack, frame), loops, ranks)
-                if found is not None:
-                    return found
                 given = given or _given_unevenly(case, way[level:], loops, ranks)
     return given
 
@@ -70,15 +67,6 @@ def _stacks_of_messages(case: Case, rank: int) -> Iterator[Stack]:
         return
     for message in reversed(journal.point_to_points[-COMPARED:]):
         yield journal.stack(message.stack)
-
-
-def _uneven(case: Case, frame: Frame, loops: list[Guard], ranks: tuple[int, ...]) -> UnevenLoop | None:
-    for guard in loops:
-        for name in guard.names:
-            values = _numbers(case, frame, name, ranks)
-            if values is not None:
-                return UnevenLoop(replace(frame, line=guard.line), guard, name, values, _odd_one(values))
-    return None
 
 
 def _given_unevenly(case: Case, way: Stack, loops: list[Guard], ranks: tuple[int, ...]) -> UnevenLoop | None:

@@ -16,8 +16,15 @@ from hangdoc.diagnosis.reason.starts import CULPRITS, GUESSED, OTHERS, Kind, Sid
 
 Item = Predicate | Definition
 OFFSET = {
-    **{Kind.CALLED: 0.0, Kind.FORK: 0.0, Kind.WITHIN: 0.0, Kind.TOUCHING: 0.5, Kind.MISSED: 1.5},
-    **{Kind.NOW: 2.0, Kind.THREAD: 4.0, Kind.RAISED: 0.5, Kind.OUTSIDE: 6.0},
+    Kind.CALLED: 0.0,
+    Kind.FORK: 0.0,
+    Kind.WITHIN: 0.0,
+    Kind.TOUCHING: 0.5,
+    Kind.MISSED: 1.5,
+    Kind.NOW: 2.0,
+    Kind.THREAD: 4.0,
+    Kind.RAISED: 0.5,
+    Kind.OUTSIDE: 6.0,
 }
 """What a slice begins with by its start, in steps of control dependence."""
 WORTH_A_LOOK = 0.5

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
@@ -18,7 +17,6 @@ from hangdoc.diagnosis.source.syntax import (
     enclosing_function,
     holds,
     last_name,
-    text_of,
     walk,
 )
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -166,77 +164,6 @@ def _words_in(tree: ast.AST) -> frozenset[str]:
     return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in walk(tree))
 
 
-def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
-    """(line, text) of the statement that lets go what the line acquires, unless it is in a `finally`.
-
-    Example: `self.lock.acquire() ⏎ write() ⏎ self.lock.release()` → (3, 'self.lock.release()'): no exception of write()
-    leads there.
-    """
-    tree = sources.function(where.file, where.line)
-    if tree is None:
-        return None
-    function = enclosing_function(tree, where.line)
-    calls = sorted((n for n in walk(function) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
-    taken = {dotted(n.func.value) for n in calls if n.lineno == where.line and isinstance(n.func, ast.Attribute)} - {""}
-    tried = (n for n in walk(function) if isinstance(n, ast.Try))
-    final = {id(node) for each in tried for node in _nodes(each.finalbody)}
-    late = (n for n in calls if n.lineno > where.line and last_name(n.func) in names("lets_lock_go"))
-    found = next((n for n in late if isinstance(n.func, ast.Attribute) and dotted(n.func.value) in taken), None)
-    return (found.lineno, text_of(found)) if found is not None and id(found) not in final else None
-
-
-def lets_go(where: Frame, sources: Sources) -> bool:
-    """True if the function lets go, further down, what the line acquires.
-
-    Example: `self.lock.acquire() ⏎ if fresh(entry): ⏎ return ⏎ self.lock.release()` → True.
-    """
-    return let_go_late(where, sources) is not None or conditions_to_let_go(where, sources) is not None
-
-
-def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guard]] | None:
-    """(line, conditions between) of the only later call of the function that lets go what the line takes, where these
-    decide whether it is reached; None where nothing decides, or it is in a `finally`.
-
-    Example: `self.take(lock) ⏎ if fresh(entry): ⏎ return entry ⏎ build(entry) ⏎ lock.unlink()` → (5, [the `if`]).
-    """
-    tree = sources.function(where.file, where.line)
-    if tree is None:
-        return None
-    function = enclosing_function(tree, where.line)
-    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
-    taken = {name for call in calls if call.lineno == where.line for name in _things(call)}
-    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
-    late = [n for n in calls if n.lineno > where.line and taken.intersection(_things(n)) and _lets_go(n, sources)]
-    if len(late) != 1 or id(late[0]) in final:
-        return None
-    known = {guard.place for guard in guards(function, where.line)}
-    found = [g for g in guards(function, late[0].lineno) if g.kind in CONDITIONS and g.place not in known]
-    return (late[0].lineno, found) if found else None
-
-
-def ways_to_let_go(where: Frame, sources: Sources) -> tuple[int, Guard] | None:
-    """(line, condition) of the first later call of the function by which what the line takes is let go, and of the only
-    condition that decides by which of its calls, or whether by any; None where there is no such call or condition.
-
-    It counts as well to hand on what lets go: `pool.submit(self.write_and_release, rows)`.
-    """
-    tree = sources.function(where.file, where.line)
-    if tree is None:
-        return None
-    function = enclosing_function(tree, where.line)
-    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
-    here = (_parts(call) for call in calls if call.lineno == where.line)
-    taken = {thing for parts in here for thing in parts if thing not in ("", "self")}
-    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
-    late = sorted((n for n in calls if n.lineno > where.line), key=lambda call: call.lineno)
-    late = [n for n in late if _lets_go_thing(n, taken, sources, DEEPEST)] if taken else []
-    if not late or any(id(call) in final for call in late):
-        return None
-    known = {guard.place for guard in guards(function, where.line)}
-    around = [g for n in late for g in guards(function, n.lineno) if g.kind in CONDITIONS and g.place not in known]
-    return (late[0].lineno, around[0]) if len({guard.place for guard in around}) == 1 else None
-
-
 def only_way_out(where: Frame, sources: Sources) -> Guard | None:
     """The only condition after the line under which its function returns early; None where there is none, or several.
 
@@ -252,84 +179,11 @@ def only_way_out(where: Frame, sources: Sources) -> Guard | None:
     return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
 
 
-def _parts(call: ast.Call) -> set[str]:
-    """The last names of what the call is made on and of what it is given."""
-    owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return {owner, *map(last_name, call.args)}
-
-
-def _lets_go_thing(call: ast.Call, taken: set[str], sources: Sources, deep: int) -> bool:
-    """True if the call lets one of these things go, or calls or hands on a function of the user's that does."""
-    name = last_name(call.func)
-    known = {*names("lets_lock_go"), *names("removes_file")}
-    on_it = not taken.isdisjoint(_parts(call))
-    if on_it and (name in known or any(map(_unlocks, _bodies(name, sources)))):
-        return True
-    called = {name, *map(last_name, call.args)} if deep else set()
-    inner = (node for each in called for body in _bodies(each, sources) for node in walk(body))
-    return any(isinstance(n, ast.Call) and _lets_go_thing(n, taken, sources, deep - 1) for n in inner)
-
-
-def _bodies(name: str, sources: Sources) -> list[ast.AST]:
-    """The user's functions of that name; none where there are several."""
-    found: list[ast.AST] = [body for _, body in sources.user_definitions(name)] if name else []
-    return found if len(found) == 1 else []
-
-
-def _unlocks(body: ast.AST) -> bool:
-    """True if it names what lets a file lock go: `fcntl.flock(fd, fcntl.LOCK_UN)`."""
-    known = {*names("lets_lock_go"), *names("removes_file"), *names("unlocks_file")}
-    return any(isinstance(n, ast.Attribute | ast.Name) and last_name(n) in known for n in walk(body))
-
-
-def _things(call: ast.Call) -> set[str]:
-    """What the call is made on, and what it is given: {'os', 'lock'} of `os.unlink(lock)`, without a bare `self`."""
-    owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return {owner, *map(dotted, call.args)} - {"", "self", "os"}
-
-
-def _lets_go(call: ast.Call, sources: Sources) -> bool:
-    """True for a call that lets a lock go or removes a file, or of a function of the user's that does."""
-    known = {*names("lets_lock_go"), *names("removes_file")}
-    if last_name(call.func) in known:
-        return True
-    bodies = sources.user_definitions(last_name(call.func))
-    return len(bodies) == 1 and any(
-        isinstance(n, ast.Call) and last_name(n.func) in known for _, body in bodies for n in walk(body)
-    )
-
-
-def _nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    return (node for statement in body for node in walk(statement))
-
-
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
     """(lock, line that acquired it) of the locks that the statements around ``line`` hold."""
     for node in walk(tree):
         if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
             yield from ((name, node.lineno) for item in node.items for name in _locks_of(item.context_expr))
-        for body in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
-            if isinstance(body, list) and any(_spans(statement, line) for statement in body):
-                yield from _acquired_before(body, line)
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    return getattr(node, "lineno", line + 1) <= line <= getattr(node, "end_lineno", line - 1)
-
-
-def _acquired_before(body: list[ast.stmt], line: int) -> Iterator[tuple[str, int]]:
-    """(lock, line) of `x.acquire()` as a statement before the line, in the same block, with no `x.release()` since."""
-    taken: dict[str, int] = {}
-    for statement in body:
-        if statement.lineno >= line or _spans(statement, line):
-            break
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            name = _acquired(statement.value)
-            taken.update({name: statement.lineno} if name else {})
-        calls = (node for node in walk(statement) if isinstance(node, ast.Call))
-        for released in {_receiver(call, "release") for call in calls}:
-            taken.pop(released, None)
-    yield from taken.items()
 
 
 def _acquired(call: ast.Call) -> str:

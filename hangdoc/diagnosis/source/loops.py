@@ -183,20 +183,6 @@ def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:
     return None if calls else tuple(name for each in bound for name in names_in(each))
 
 
-def calls_again_after(tree: ast.AST, line: int, inside: int) -> bool:
-    """True if what follows the loop at that line calls what its line ``inside`` calls: who made no such call has left
-    the loop by a `return`.
-
-    Example: of `for job in jobs: ⏎ if gone: return ⏎ self.send(job)`, then `self.send(None)` → True.
-    """
-    loop = _loop_at(tree, line)
-    if not isinstance(loop, LOOPS):
-        return False
-    calls = [node for node in walk(tree) if isinstance(node, ast.Call) and dotted(node.func)]
-    made = {dotted(call.func) for call in calls if holds(loop, call.lineno) and holds(call, inside)}
-    return any(call.lineno > (loop.end_lineno or line) and dotted(call.func) in made for call in calls)
-
-
 def fixed_rounds(tree: ast.AST, line: int) -> int:
     """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 for other loops.
 
@@ -231,18 +217,6 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
 
 
-def tries_again(tree: ast.AST, tried: int) -> bool:
-    """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it.
-
-    Example: `while True: ⏎ try: ⏎ return load() ⏎ except OSError: ⏎ pass`, tried 2 → True.
-    """
-    for loop in walk(tree):
-        for node in walk(loop) if isinstance(loop, LOOPS) else ():
-            if isinstance(node, ast.Try) and node.lineno == tried:
-                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
-    return False
-
-
 def asks_again(tree: ast.AST, line: int) -> bool:
     """True if the innermost loop around the line is a `while` that asks something each time round.
 
@@ -270,33 +244,3 @@ def _arm(node: ast.AST, line: int) -> int:
     blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
     blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
     return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
-
-
-def reads_in_pieces(tree: ast.AST, line: int) -> bool:
-    """True if the innermost loop around the line goes on until what is read there is complete: what it tests is made of
-    what the line's statement sets.
-
-    Example: `while len(parts) < size: ⏎ piece = sock.recv(size - len(parts)) ⏎ parts += piece`, with the line of the
-    recv; not `while self.running: ⏎ command = sock.recv(4)`.
-    """
-    loop = innermost_loop(tree, line)
-    if not isinstance(loop, ast.While):
-        return False
-    sets = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign) and n.value is not None]
-    read = {name for node in sets if holds(node, line) for name in _targets(node)}
-    for node in sorted(sets, key=lambda n: n.lineno):
-        if read & _simple_names(node.value):
-            read |= _targets(node)
-    return bool(read & _simple_names(loop.test))
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {name for target in targets for name in _simple_names(target)}
-
-
-def is_retry_loop(tree: ast.AST, line: int) -> bool:
-    """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
-    loop = _loop_at(tree, line)
-    body = loop.body if isinstance(loop, LOOPS) else []
-    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)

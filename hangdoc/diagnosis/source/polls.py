@@ -61,7 +61,6 @@ def what_ends_polling(sources: Sources, stack: Stack) -> Ending | None:
             for each in sources.user_calls(*called)
             if (not of_files or removes or makes_file(each.call, each.function))
             and not (each.file == where.file and inner.lineno <= each.call.lineno and holds(function, each.call.lineno))
-            and not only_asks(each)
             and (of_files or object_of(each.call) in stores)
         ]
         at = _meant(sources, asks, calls)
@@ -186,8 +185,3 @@ def _values(function: ast.AST, name: str) -> Iterator[ast.expr]:
 def object_of(call: ast.Call) -> str:
     """'store' of `self.store.add(…)`."""
     return last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-
-
-def only_asks(each: UserCall) -> bool:
-    """True for `store.add(key, 0)`, which reads a count."""
-    return last_name(each.call.func) == "add" and (len(each.call.args) < 2 or text_of(each.call.args[1]) == "0")

@@ -26,11 +26,6 @@ from hangdoc.diagnosis.source.syntax import (
 )
 
 
-def turns_quiet(tree: ast.AST) -> bool:
-    """True if the code names what turns the synchronisation of gradients off."""
-    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in walk(tree))
-
-
 def contexts_around(tree: ast.AST, line: int) -> list[ast.expr]:
     """What makes the contexts of the `with` statements around the line; of a name what it is set to there.
 
@@ -160,16 +155,6 @@ def without_handing_on(tree: ast.AST, around: list[Guard]) -> list[Guard]:
         return guard.kind == "return" and raises(tree, guard.line) and any(g.holds(guard.line) for g in handlers)
 
     return [guard for guard in around if not hands_on(guard)]
-
-
-def leaves_for_good(tree: ast.AST, line: int) -> bool:
-    """True if the `if` at that line ends in a `return`, or in an exit of the process."""
-    ifs = (node for node in walk(tree) if isinstance(node, ast.If) and node.lineno == line)
-    return _ends_in(tree, line, ast.Return) or any(
-        isinstance(call, ast.Call) and dotted(call.func) in names("exits_process")
-        for node in ifs
-        for call in walk(node.body[-1])
-    )
 
 
 def _ends_in(tree: ast.AST, line: int, jump: type[ast.stmt]) -> bool:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.bounds import LISTED
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, walk
@@ -80,7 +79,7 @@ def _makers(
 
     Example: `def attach(engine): Average().attach(engine)`, and `if rank == 0: attach(trainer)` → that `if`.
     """
-    for frame, around in list(_calls(sources, name)) or list(_choices(sources, name)):
+    for frame, around in list(_calls(sources, name)) or list(iter(())):
         function = frame.function
         outer = []
         if not around and not function.startswith("<") and function not in seen and len(seen) < LISTED:
@@ -109,47 +108,3 @@ def _conditions(tree: ast.AST, line: int, name: str) -> tuple[Guard, ...]:
     """The conditions around that name in the line; not `if __name__ == "__main__":`, which every rank passes."""
     around = guards(tree, line, frozenset({name}))
     return tuple(g for g in around if g.kind in CONDITIONS and g.names != ("__name__",))
-
-
-def _choices(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
-    """(the line, the conditions around it) of each line of the user's code that hands a class of that name on, for
-    others to call: `kind = Saver if rank == 0 else Quiet`, `return Saver`, `make(Saver)`. None of a class that others
-    inherit from: their objects run its methods, too."""
-    if not sources.user_classes(name) or _is_base(sources, name):
-        return
-    seen: set[tuple[str, int]] = set()
-    for file, tree in sources.user_trees():
-        only_named = set(_only_named(tree))
-        for node in walk(tree):
-            if not isinstance(node, ast.Name) or node.id != name or node in only_named or (file, node.lineno) in seen:
-                continue
-            seen.add((file, node.lineno))
-            function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
-            yield Frame(file, node.lineno, function), _conditions(tree, node.lineno, name)
-
-
-def _is_base(sources: Sources, name: str) -> bool:
-    owners = (n for _, tree in sources.user_trees() for n in walk(tree) if isinstance(n, ast.ClassDef))
-    return any(last_name(base) == name for owner in owners for base in owner.bases)
-
-
-def _only_named(tree: ast.AST) -> Iterator[ast.AST]:
-    """The names in a tree that hand nothing on: in annotations, bases and tests, and before a dot."""
-    for node in walk(tree):
-        parts: list[ast.AST | None] = []
-        if isinstance(node, ast.ClassDef):
-            parts = [*node.bases]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            parts = [node.returns]
-        elif isinstance(node, ast.arg | ast.AnnAssign):
-            parts = [node.annotation]
-        elif isinstance(node, ast.ExceptHandler):
-            parts = [node.type]
-        elif isinstance(node, ast.Attribute):
-            parts = [node.value]
-        elif isinstance(node, ast.Compare):
-            parts = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and last_name(node.func) in names("names_a_class"):
-            parts = [*node.args]
-        for part in parts:
-            yield from walk(part) if part is not None else ()

@@ -104,7 +104,7 @@ def _registering(sources: Sources, handler: Frame, level: int) -> Iterator[Regis
         seen.add((each.file, line))
         frame = Frame(each.file, line, getattr(each.function, "name", "<module>"))
         around = tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS)
-        found = Registered(name, frame, around, _filter_of(each.call), given == "own", level)
+        found = Registered(name, frame, around, None, given == "own", level)
         run = list(islice(_running(sources, each), TRIED)) if not around and found.filter is None else []
         yield from (
             replace(found, frame=f, around=guards, table=table) for f, guards, table in run or [(frame, around, False)]
@@ -174,7 +174,7 @@ def _given(sources: Sources, each: UserCall, name: str, owner: tuple[str, int] |
                 return "own"
             if sources.methods(name) <= 1:
                 return "named"
-        elif isinstance(value, ast.Name) and value.id == name and name not in _variables(each.function):
+        elif isinstance(value, ast.Name) and value.id == name:
             return "named"
     return ""
 
@@ -188,33 +188,3 @@ def _class_around(sources: Sources, file: str, line: int) -> tuple[str, int] | N
 @lru_cache(maxsize=4096)
 def _classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
     return tuple(n for n in walk(tree) if isinstance(n, ast.ClassDef))
-
-
-@lru_cache(maxsize=4096)
-def _variables(function: ast.AST) -> frozenset[str]:
-    """The names that the function sets, its arguments included."""
-    nodes = list(walk(function))
-    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return frozenset(stored | {n.arg for n in nodes if isinstance(n, ast.arg)})
-
-
-def _filter_of(call: ast.Call) -> Filter | None:
-    """What the call gives as a filter of events, in itself or in an event that it is given.
-
-    Example: `engine.on(Events.ITERATION_COMPLETED(event_filter=spike))` → the condition `event_filter=spike`.
-    """
-    events = " ".join(text_of(given) for given in call.args)
-    each_round, after = (bool(pattern(kind).search(events)) for kind in ("event_of_each_round", "event_after_loop"))
-    found = _filtering(call)
-    return Filter(found, each_round and not after, after) if found is not None else None
-
-
-def _filtering(call: ast.Call) -> Guard | None:
-    first, last = call.lineno, call.end_lineno or call.lineno
-    for each in (call, *(given for given in call.args if isinstance(given, ast.Call))):
-        for word in (word for word in each.keywords if word.arg in names("filters_events")):
-            condition = f"{word.arg}={text_of(word.value)}"
-            return Guard("expression", word.value.lineno, condition, True, names_in(word.value), (first, last))
-        if each.args and pattern("filterable_event").search(dotted(each.func)):
-            return Guard("expression", each.lineno, text_of(each), True, names_in(each.args[0]), (first, last))
-    return None

@@ -7,9 +7,9 @@ import ast
 from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.frames.names import is_rank_name, names
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of, walk
+from hangdoc.diagnosis.source.syntax import LOOPS, last_name, names_in, text_of, walk
 from hangdoc.model.message import Condition
 
 
@@ -26,24 +26,13 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     if tree is None or at is None:
         return []
     found = _left_out_of(sources, loop.file, tree, at.iter, loop.guard.line)
-    over = _unwrapped(tree, at.iter, loop.guard.line)
+    over = at.iter
     known = isinstance(over, ast.Call) and any(True for _ in sources.user_functions(last_name(over.func)))
     if found or known or isinstance(over, ast.GeneratorExp | ast.ListComp):
         return found
     made = list(sources.user_functions("__iter__"))
     found, ends = _around_yields(*made[0]) if len(made) == 1 else ([], [])
     return found or ends
-
-
-def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:
-    """What is gone over, without `enumerate` and the like: `stream` of `for i, x in enumerate(stream)`, or what that
-    was set to."""
-    for _ in range(DEEPEST):
-        if isinstance(over, ast.Call) and over.args and last_name(over.func) in names("hands_items_on"):
-            over = over.args[0]
-        elif isinstance(over, ast.Name):
-            over = _last_set(tree, over.id, line) or over
-    return over
 
 
 def _left_out_of(
@@ -53,7 +42,7 @@ def _left_out_of(
     if over is None or not steps:
         return []
     if isinstance(over, ast.Name):
-        return _left_out_of(sources, file, tree, _last_set(tree, over.id, line), line, steps - 1)
+        return _left_out_of(sources, file, tree, None, line, steps - 1)
     if isinstance(over, ast.GeneratorExp | ast.ListComp):
         tests = [test for each in over.generators for test in each.ifs if not any(map(is_rank_name, names_in(test)))]
         own = [Condition(f"if {text_of(test)}", file, test.lineno) for test in tests]
@@ -71,36 +60,12 @@ def _left_out_of(
     where, function = made[0]
     found, ends = _around_yields(where, function)
     returned = next((n.value for n in reversed(function.body) if isinstance(n, ast.Return)), None)
-    inner = [*over.args, *([returned] if returned is not None else []), *_asked_by(sources, function)]
+    inner = [
+        *over.args,
+        *([returned] if returned is not None else []),
+    ]
     further = (_left_out_of(sources, where, function, each, 1 << 30, steps - 1) for each in inner)
     return found or next(filter(None, further), ends)
-
-
-def _asked_by(sources: Sources, function: ast.FunctionDef) -> list[ast.expr]:
-    """The generators of the program that a generator takes its items from."""
-    if not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk(function)):
-        return []
-    calls = [node for node in walk(function) if isinstance(node, ast.Call) and last_name(node.func)]
-    made = ((call, list(sources.user_functions(last_name(call.func)))) for call in calls)
-    return [
-        call
-        for call, found in made
-        if len(found) == 1
-        and found[0][1] is not function
-        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk(found[0][1]))
-    ]
-
-
-def _last_set(tree: ast.AST, name: str, line: int) -> ast.expr | None:
-    """What the name was set to before the line; None where no plain assignment of it is there."""
-    found = [
-        node.value
-        for node in walk(tree)
-        if isinstance(node, ast.Assign)
-        and node.lineno < line
-        and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
-    ]
-    return max(found, key=lambda value: value.lineno, default=None)
 
 
 def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition], list[Condition]]:
@@ -119,7 +84,7 @@ def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition
                 continue
             if guard.place in ways_out:
                 ends[Condition(guard.condition, file, guard.line)] = None
-            elif not is_full(function, guard):
+            else:
                 found[Condition(guard.condition, file, guard.line)] = None
     return sorted(found, key=_shares_out), list(ends)
 
@@ -128,15 +93,3 @@ def _shares_out(condition: Condition) -> bool:
     """True for `if i % workers != worker:`, by which each of several readers takes its part: it says less than what
     asks for the item itself."""
     return " % " in condition.source
-
-
-def is_full(function: ast.AST, guard: Guard) -> bool:
-    """True for a test of how many items a list holds to which the generator adds: it leaves none out, as in `batch +=
-    [x] ⏎ if len(batch) == size: ⏎ yield batch`."""
-    tests = [n.test for n in walk(function) if isinstance(n, ast.If) and n.lineno == guard.line]
-    lengths = [n for test in tests for n in walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
-    held = {dotted(call.args[0]) for call in lengths if call.args} - {""}
-    grown = {dotted(n.target) for n in walk(function) if isinstance(n, ast.AugAssign)}
-    calls = [n.func for n in walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    grown |= {dotted(f.value) for f in calls if f.attr in ("append", "extend", "add")}
-    return not held.isdisjoint(grown)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import distinct
+from hangdoc.diagnosis.calls.alignment import Alignment
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
@@ -37,7 +35,7 @@ def skips_of(sources: Sources, points: Sequence[BranchPoint]) -> list[BranchPoin
     tree = sources.function(loop.file, loop.guard.line)
     out = {guard.place for guard in way_out_guards(tree, loop.guard.line)} if tree is not None else set()
     inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
-    inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
+    inside = (p for p in inside)
     inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
     inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
     return [p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)]
@@ -47,17 +45,3 @@ def _ends_iterator(sources: Sources, loop: BranchPoint, point: BranchPoint) -> b
     """True if the condition raises StopIteration, or the like, while the loop asks its iterator for an item."""
     tree = sources.function(point.file, point.guard.line) if loop.guard.in_header else None
     return tree is not None and raises(tree, point.guard.line)
-
-
-def _is_alike_in_each_round(loop: BranchPoint, condition: BranchPoint) -> bool:
-    """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
-    names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
-    counts = loop.guard.rounds
-    return not set(names).isdisjoint(counts) and all(name in counts or name.isupper() for name in names)
-
-
-def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:
-    """True if these ranks have never made the gap's call from its line: they may go round its loop as often, and a
-    condition in it keeps them from the call."""
-    programs = distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})
-    return bool(programs) and not any(t.site == gap.token.site for program, _ in programs for t in program.tokens)
