@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.branch_values import counter_values, describe
+from hangdoc.diagnosis.condition.branch_values import describe
 from hangdoc.diagnosis.condition.candidates import diverging_guards, wrapped_for_one_rank
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
@@ -80,14 +80,6 @@ def test_a_loop_that_one_side_has_left():
     (top, *_) = GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"))
     assert top.guard.condition == "for batch in loader:"
     assert (top.uneven, top.guarded) == (True, 1)
-
-
-def test_a_loop_whose_count_agrees_explains_nothing():
-    same = seen("train", batch=("7", "7", "7"))
-    assert GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"), same) == []
-    (top, *_) = GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"), seen("train", batch=("6", "7", "7")))
-    assert top.uneven
-    assert counter_values(top, Values(seen("train", batch=("6", "7", "7")))) == {"batch": {0: "6", 1: "7", 2: "7"}}
 
 
 def test_a_condition_whose_values_agree_explains_nothing():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, looked_up_below, namesakes_below
+from hangdoc.diagnosis.condition.elsewhere.dispatched import dispatched, looked_up_below
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
@@ -73,14 +73,6 @@ def test_what_a_library_calls_is_not_looked_up() -> None:
         MIX[1],
     )
     assert dispatched(sources(), (through, REDUCE)) is None
-
-
-def test_the_methods_of_other_items() -> None:
-    """In `for callback in self.callbacks: ⏎ callback.end(self)`, other classes have an end() as well."""
-    point = BranchPoint(Guard("if", 9, "if due:", True, ("due",), (9, 10)), FILE, "notify", 10, 0, 0.0)
-    found = namesakes_below(sources(), stack((15, "end"), (10, "notify")), point)
-    assert found == [(Frame(FILE, 10, "notify"), [(FILE, 18)])]
-    assert namesakes_below(sources(), MIX, point) == []
 
 
 def test_a_condition_above_a_look_up() -> None:

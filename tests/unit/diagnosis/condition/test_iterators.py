@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.loops.iterators import iterator_answers, makes_items_alike
+from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
@@ -60,44 +60,3 @@ def test_what_is_no_class_of_the_program_is_unknown(loader: str) -> None:
 
 def test_two_classes_of_one_name_are_not_told_apart() -> None:
     assert told("for batch in loader:", "<Budget>", CLASS + CLASS) == {}
-
-
-MADE = """
-    class Config:
-        rounds: int = 60
-    class Items:
-        def __init__(self, cfg, rows):
-            self.cfg, self.count = cfg, len(rows)
-        def __iter__(self):
-            for i in range({bound}):
-                {body}
-    """
-
-
-@pytest.mark.parametrize(
-    ("bound", "body", "line"),
-    [
-        ("self.cfg.rounds", "yield make(i)", 11),
-        ("8", "yield make(i)", 11),
-        ("self.count", "yield make(i)", None),
-        ("len(self.rows)", "yield make(i)", None),
-        ("self.cfg.unknown", "yield make(i)", None),
-        ("self.cfg.rounds", "if ok(i): yield make(i)", None),
-        ("self.cfg.rounds", "yield make(i); self.check(); break", None),
-        ("self.cfg.rounds", "yield from make(i)", None),
-    ],
-)
-def test_an_iterator_that_makes_equally_many_items_on_every_rank(bound: str, body: str, line: int | None) -> None:
-    whole = "def fit(cfg):\n    for item in Items(cfg, rows):\n        step()\n" + textwrap.dedent(
-        MADE.format(bound=bound, body=body)
-    )
-    sources = Sources((SourceText(FILE, "<module>", 1, whole),))
-    found = makes_items_alike(sources, lambda name: {}, FILE, 2)
-    assert (found.line if found is not None else None) == line
-
-
-@pytest.mark.parametrize("config", ["Config(rounds=len(files))", "Config(9)", "Config(**read())"])
-def test_a_bound_that_is_given_another_value_is_not_written_out(config: str) -> None:
-    whole = textwrap.dedent(MADE.format(bound="self.cfg.rounds", body="yield make(i)"))
-    whole = f"def fit(cfg):\n    for item in Items({config}, rows):\n        step()\n{whole}"
-    assert makes_items_alike(Sources((SourceText(FILE, "<module>", 1, whole),)), lambda name: {}, FILE, 2) is None

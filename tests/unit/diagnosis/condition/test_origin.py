@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, order_of_items, set_at
+from hangdoc.diagnosis.condition.elsewhere.origin import set_at
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -40,31 +40,6 @@ class Search:
         dist.broadcast(x, src=self.owner(x))
         self.adopt(self.best(x))
 """
-ORDERED = """
-class Reducer:
-    def flush(self):
-        dist.all_reduce(self.flat, group=self.group)
-
-    def reduce(self, others):
-        order = [self.dense, self.expert]
-        if self.expert.full():
-            order.reverse()
-        for bucket in order:
-            bucket.flush()
-        for bucket in list(self.pending.values()):
-            bucket.flush()
-        for bucket in others:
-            bucket.flush()
-        for step in range(3):
-            self.flush()
-
-    def note(self, bucket):
-        if bucket.rows:
-            self.pending[bucket.name] = bucket
-
-    def step(self):
-        self.reduce(self.plan())
-"""
 
 
 def sources_of(program: str) -> Sources:
@@ -74,13 +49,6 @@ def sources_of(program: str) -> Sources:
 def found(what: str, op: str, *lines: tuple[int, str]) -> list[tuple[int, str]]:
     stack = tuple(Frame(FILE, line, function) for line, function in lines)
     return [(each.line, each.source) for each in set_at(sources_of(PROGRAM), stack, op, what)]
-
-
-def chosen(line: int) -> tuple[str, list[str]] | None:
-    """The header of the loop that chooses the group of flush() as it is called at the line, and what orders it."""
-    stack = (Frame(FILE, 3, "flush"), Frame(FILE, line, "reduce"), Frame(FILE, 23, "step"))
-    by = chosen_by_item(sources_of(ORDERED), stack)
-    return (by.loop.source, [each.source for each in order_of_items(sources_of(ORDERED), by)]) if by else None
 
 
 def test_a_root_is_followed_to_the_caller_that_set_it() -> None:
@@ -111,19 +79,3 @@ def test_what_a_function_makes_for_the_call_itself() -> None:
 @pytest.mark.parametrize("line, op", [(17, "broadcast"), (5, "broadcast")])
 def test_a_constant_or_no_such_call(line: int, op: str) -> None:
     assert found("root", op, (line, "reduce")) == []
-
-
-@pytest.mark.parametrize(
-    "line, loop, order",
-    [
-        (10, "for bucket in order:", ["if self.expert.full():"]),
-        (12, "for bucket in list(self.pending.values()):", ["if bucket.rows:"]),
-        (14, "for bucket in others:", ["self.plan()"]),
-    ],
-)
-def test_the_items_that_choose_a_group_in_the_callers_loop(line: int, loop: str, order: list[str]) -> None:
-    assert chosen(line) == (loop, order)
-
-
-def test_a_loop_whose_item_has_no_group() -> None:
-    assert chosen(16) is None

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.source.locks import (
-    conditions_to_let_go,
-    held,
-    held_since,
-    holders,
-    lets_go,
-    one_owner,
-    polls_for_lock,
-    wanted,
-)
+from hangdoc.diagnosis.source.locks import held, held_since, holders, one_owner, polls_for_lock, wanted
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText
@@ -95,103 +86,6 @@ def test_who_is_in_the_body_of_a_with_has_what_its_head_waits_for(at: int, holde
 def test_a_function_that_tries_to_take_a_lock_file() -> None:
     assert polls_for_lock((Frame(FILE, 8, "take"), Frame(FILE, 2, "main")), FILES)
     assert not polls_for_lock((Frame(FILE, 13, "wait"), Frame(FILE, 2, "main")), FILES)
-
-
-VOCABULARY = """\
-def refresh(self, name):
-    lock = self.root / name
-    self.take(lock)
-    if self.fresh(name):
-        return read(name)
-    write(name)
-    lock.unlink()
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (VOCABULARY, (7, ["if self.fresh(name):"])),
-        (VOCABULARY.replace("        return read(name)", "        lock.unlink()\n        return read(name)"), None),
-        (VOCABULARY.replace("lock.unlink()", "self.drop(lock)"), None),
-        (
-            VOCABULARY.replace("lock.unlink()", "self.drop(lock)") + "\ndef drop(self, lock):\n    os.remove(lock)\n",
-            (7, ["if self.fresh(name):"]),
-        ),
-        (
-            VOCABULARY.replace(
-                "    if self.fresh(name):\n        return read(name)\n", "    read(name)\n    read(name)\n"
-            ),
-            None,
-        ),
-        (VOCABULARY.replace("lock.unlink()", "other.unlink()"), None),
-    ],
-)
-def test_a_condition_between_taking_a_lock_file_and_removing_it(text: str, expected: object) -> None:
-    sources = Sources((SourceText("/job/vocab.py", "<module>", 1, text),))
-    found = conditions_to_let_go(Frame("/job/vocab.py", 3, "refresh"), sources)
-    assert (found and (found[0], [guard.condition for guard in found[1]])) == expected
-
-
-BY_A_LIBRARY = """\
-def refresh(self):
-    self.lock.acquire(poll_interval=0.1)
-    if self.fresh():
-        return self.read()
-    self.build()
-    self.lock.release()
-    return self.read()
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("", "", True),
-        ("    self.lock.release()\n", "", False),  # as of a function that takes it for its caller
-        ("self.lock.release()", "self.other.release()", False),
-    ],
-)
-def test_a_function_that_lets_go_itself_what_it_takes(old: str, new: str, expected: bool) -> None:
-    sources = Sources((SourceText("/job/vocab.py", "<module>", 1, BY_A_LIBRARY.replace(old, new)),))
-    assert lets_go(Frame("/job/vocab.py", 2, "refresh"), sources) == expected
-    if expected:
-        found = conditions_to_let_go(Frame("/job/vocab.py", 2, "refresh"), sources)
-        assert found is not None and [guard.condition for guard in found[1]] == ["if self.fresh():"]
-
-
-LATER = Sources(
-    (
-        SourceText(
-            FILE,
-            "add",
-            1,
-            "def add(self, rows):\n"
-            "    self.lock.acquire()\n"
-            "    if len(rows) > 64:\n"
-            "        self.pool.submit(self.write, rows)\n"
-            "    else:\n"
-            "        self.write(rows)\n",
-        ),
-        SourceText(
-            FILE,
-            "write",
-            10,
-            "def write(self, rows):\n    dump(rows)\n    self.lock.release()",
-        ),
-        SourceText(
-            FILE,
-            "post",
-            20,
-            "def post(self, rows):\n"
-            "    self.begin()\n"
-            "    self.db.insert(rows)\n"
-            "    if len(rows) > 64:\n"
-            "        return\n"
-            "    self.db.finish()\n",
-        ),
-    )
-)
 
 
 HANDED_ON = """\

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.loops import is_retry_loop, item_loop, tries_again
+from hangdoc.diagnosis.source.loops import item_loop
 from hangdoc.diagnosis.source.queries import binds, group_given, works_before
 
 
@@ -33,23 +33,6 @@ def test_what_a_try_body_does_before_it_calls(body: str, works: bool) -> None:
     for head, tail in (("try:", "\n    except ValueError:\n        pass"), ("with suppress(ValueError):", "")):
         tree, line = parse(f"def f(x):\n    {head}\n        {body}{tail}")
         assert works_before(tree, 2, line) is works
-
-
-@pytest.mark.parametrize(
-    ("source", "again"),
-    [
-        ("for k in range(3):\n    try:  # here\n        put()\n        break\n    except Busy:\n        wait()", True),
-        (
-            "while True:\n    try:  # here\n        put()\n    except Busy:\n        wait()\n    else:\n        break",
-            True,
-        ),
-        ("for k in range(3):\n    try:  # here\n        put()\n    except Busy:\n        wait()", False),
-        ("try:  # here\n    put()\nexcept Busy:\n    wait()", False),
-    ],
-)
-def test_a_loop_that_only_an_exception_goes_round(source: str, again: bool) -> None:
-    tree, line = parse(source)
-    assert tries_again(tree, line) is again
 
 
 @pytest.mark.parametrize(
@@ -132,20 +115,6 @@ def test_a_loop_whose_items_are_called(source: str, function: str, loop: str | N
     tree, line = parse(source)
     found = item_loop(tree, line, function)
     assert (found[1] if found is not None else None) == loop
-
-
-@pytest.mark.parametrize(
-    ("body", "again"),
-    [
-        ("try:\n            return f()\n        except OSError:\n            sleep(1)", True),
-        ("try:\n            f()\n            break\n        except OSError:\n            pass", True),
-        ("try:\n            f()\n        except OSError:\n            pass", False),
-        ("f()", False),
-    ],
-)
-def test_a_loop_that_only_tries_again(body: str, again: bool) -> None:
-    tree, line = parse(f"def g():\n    for attempt in range(3):  # here\n        {body}")
-    assert is_retry_loop(tree, line) is again
 
 
 @pytest.mark.parametrize(
