@@ -31,9 +31,9 @@ _KINDS = {"for": "loop", "while": "loop", "comprehension": "loop", "except": "tr
 
 
 def likeliest(case: Case, blame: Blame[Explanation], told: Branch | None) -> tuple[Branch | None, Message]:
-    """The likeliest of the reasons, and in words, else what the recorders show to be odd; (None, '') where neither is
-    there. Of a library's test that is ``told``, and that nobody saw to part them, only the latter take the place."""
-    ways = (*((_likeliest,) if told is None else ()), _alone_in_spectra, _delayed)
+    """What the recorders show to be odd, else the likeliest of the reasons; and that in words, (None, '') where neither
+    is there. Of a library's test that is ``told``, and that nobody saw to part them, only the former take the place."""
+    ways = (_alone_in_spectra, *((_likeliest,) if told is None else ()), _delayed)
     found = (way(case, blame) for way in ways)
     return next((each for each in found if each[0] is not None), (None, ""))
 

@@ -27,7 +27,7 @@ OFFSET = {
     Kind.OUTSIDE: 6.0,
 }
 """What a slice begins with by its start, in steps of control dependence."""
-WORTH_A_LOOK = 0.5
+WORTH_A_LOOK = 0.45
 """The share from which on a reason that nothing shows to differ is told: of these, four of five are right or belong to
 the chain (``tests/accuracy/why.py``)."""
 LEVEL = 1.0
