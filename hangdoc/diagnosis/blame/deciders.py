@@ -63,6 +63,7 @@ from hangdoc.diagnosis.explanation import (
     Diverged,
     Explanation,
 )
+from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.model.kinds import MESSAGES, Confidence
 
 
@@ -126,6 +127,17 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     if case.job.mode == "dump" and case.streams:
         return found  # what a root does now, its dump does not show: it may be at its end
     return found if found.proved or not case.graph.roots else None
+
+
+def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message that differs from all that its rank passed before, among devices. Before all that counts calls: it
+    holds up the ranks as if calls were missing, and none is."""
+    return stray_message(inquiry.case)
+
+
+def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message whose sides differ in size. Before the devices: these have all issued it."""
+    return unequal_message(inquiry.case)
 
 
 def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[Disagreement] | None:
@@ -200,6 +212,14 @@ def past_what_others_poll_for(inquiry: Inquiry) -> Blame[WentPast] | None:
     return went_past(inquiry.case) if inquiry.case.graph.roots else None
 
 
+def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
+    the divergence, which sees what one group shows by itself."""
+    case = inquiry.case
+    messages = any(program.journal.point_to_points for program in case.programs.values())
+    return left_its_siblings(case) if messages and case.graph.stuck else None
+
+
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
     went astray, one that comes later, a missing partner, the order across groups, the lines of the stacks; a circle is
@@ -221,6 +241,7 @@ def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:
 DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
+    message_gone_astray,
     own_loop,
     groups_crossed,
     items_in_other_order,
@@ -233,8 +254,10 @@ DECIDERS: tuple[Decider, ...] = (
     other_micro_batches,
     waiting_threads,
     key_left_out,
+    other_than_siblings,
     stuck_ranks,
     unseen_message,
+    message_of_other_size,
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,

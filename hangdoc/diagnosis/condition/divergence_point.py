@@ -37,14 +37,16 @@ def settle(case: Case, alignment: Alignment) -> Alignment:
         return alignment
     run = _run(history, gap, *pair)
     like = [[t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:TRIED] if pair[0] not in ranks]
-    found = _skipped(case.programs[pair[0]], run, gap.token.site, like) if gap.kind == "insert" else None
+    find = _skipped if gap.kind == "insert" else _added
+    found = find(case.programs[pair[0]], run, gap.token.site, like)
     if found is None:
         return alignment
     mine, sequence = found
     theirs = history.at(pair[1], sequence)
     if theirs is None or sequence > gap.token.sequence:
         return alignment
-    return replace(alignment, gaps=(replace(gap, token=theirs, mine=mine, theirs=theirs),))
+    token = theirs if gap.kind == "insert" else mine
+    return replace(alignment, gaps=(replace(gap, token=token, mine=mine, theirs=theirs),))
 
 
 def _only_gap(alignment: Alignment) -> Gap | None:
@@ -201,6 +203,18 @@ def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[l
         before = [token for token in run if token.order < order]
         if count == usual - 1 and before:
             return program.token(order), before[-1].sequence + 1
+    return None
+
+
+def _added(program: RankProgram, run: list[Token], extra: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
+    """(the extra call at ``extra``, its number), where one more than usual was made between two other calls.
+
+    None where there is none. Example: a x b a x x b, with x from line ``extra`` → (the third x, 3).
+    """
+    for order, start, count, usual in passages([t.site for t in program.tokens], extra, like):
+        inside = [token for token in run if start < token.order < order]
+        if count == usual + 1 and inside:
+            return inside[-1], inside[-1].sequence
     return None
 
 

@@ -184,6 +184,28 @@ def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
     for node in walk(tree):
         if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
             yield from ((name, node.lineno) for item in node.items for name in _locks_of(item.context_expr))
+        for body in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+            if isinstance(body, list) and any(_spans(statement, line) for statement in body):
+                yield from _acquired_before(body, line)
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", line + 1) <= line <= getattr(node, "end_lineno", line - 1)
+
+
+def _acquired_before(body: list[ast.stmt], line: int) -> Iterator[tuple[str, int]]:
+    """(lock, line) of `x.acquire()` as a statement before the line, in the same block, with no `x.release()` since."""
+    taken: dict[str, int] = {}
+    for statement in body:
+        if statement.lineno >= line or _spans(statement, line):
+            break
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            name = _acquired(statement.value)
+            taken.update({name: statement.lineno} if name else {})
+        calls = (node for node in walk(statement) if isinstance(node, ast.Call))
+        for released in {_receiver(call, "release") for call in calls}:
+            taken.pop(released, None)
+    yield from taken.items()
 
 
 def _acquired(call: ast.Call) -> str:
