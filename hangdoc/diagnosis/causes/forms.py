@@ -25,7 +25,7 @@ from hangdoc.diagnosis.causes.on_devices import of_two_threads
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place, what_a_library_does, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
-from hangdoc.diagnosis.condition.elsewhere.caught import only_handler
+from hangdoc.diagnosis.condition.elsewhere.caught import is_run_by_library, only_handler, runs_a_library
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, thrown_under
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.executions import is_inside
@@ -40,7 +40,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, same_place, task_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.handlers import only_looks_up
-from hangdoc.diagnosis.source.loops import ways_out
+from hangdoc.diagnosis.source.loops import is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.diagnosis.source.stopped_by import stops_of
 from hangdoc.diagnosis.state.endings import own_words
@@ -137,7 +137,7 @@ def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: G
         looks_up = in_suite and gap.kind == "delete" and tree is not None
         return not (looks_up and tree is not None and only_looks_up(tree, point.guard.line))
     if point.uneven and point.guarded == 0:
-        return False
+        return tree is not None and is_retry_loop(tree, point.guard.line)
     if point.uneven:
         return fell_out(case, point, blame.culprits, gap.mine)
     return point.guard.kind == "return" and point.guarded == 1 and bool(tree and raises(tree, point.guard.line))
@@ -146,7 +146,7 @@ def _by_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: G
 def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, gap: Gap) -> Finding:
     """HD103. The handler that the culprits are in is seen; one that they have come out of is not."""
     thrown = others_of(case, blame) if is_left_by_exception(point) and point.guarded == 0 else blame.culprits
-    journal, raised = None, condition_of_raise(case, thrown)
+    journal, raised = _handling(case, thrown), condition_of_raise(case, thrown)
     # Of a loop that an exception ended, it is the handler around it.
     tries = [point] if point.guard.kind != "loop" else blame.found.branch_points
     handlers = (only_handler(case.sources, gap, each) for each in tries) if raised is None else iter(())
@@ -178,10 +178,20 @@ def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, 
         _MAY_BE_A_STOP
         if thrown_under(case.sources, at.file, at.line) and raised is None
         else ""
-        if seen or inside or (handler is not None)
+        if seen or inside or (handler is not None and not _runs_a_library(gap, point))
         else _EXCEPTION_UNSEEN,
         decided_at=at if raised is not None or handler is not None else None,
     )
+
+
+def _runs_a_library(gap: Gap, point: BranchPoint) -> bool:
+    return is_run_by_library(gap, point) or runs_a_library(gap, point)
+
+
+def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:
+    """The journal of the first of these ranks that still handles an exception."""
+    journals = (case.ranks[rank].journal for rank in ranks if rank in case.ranks)
+    return next((journal for journal in journals if journal is not None and journal.handled), None)
 
 
 def _says(journal: Journal | None) -> str:

@@ -24,8 +24,10 @@ from hangdoc.diagnosis.condition.elsewhere.raised import (
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.stacks import lines_of, same_function, user_stack
+from hangdoc.diagnosis.state.endings import own_words
+from hangdoc.model.journal import Journal
 from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, joined, sentence
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Raised, Stack
 
 _AGREE = "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
 
@@ -45,6 +47,7 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
     # Without a probe, its type says where the block may have raised it.
     there = pending.frame.file, pending.frame.line
     raised = raised_in_block(case.sources, *there, pending.error) if pending.error and not pending.raised else []
+    says = _says(case, culprits)
     said = case.last_words(culprits[0])
     return Finding(
         "HD103",
@@ -56,7 +59,7 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             ["it was raised under ", cited(at.guard, at.file)] if at is not None else "",
             ["it is raised under ", Joined(raised, " or ")] if raised else "",
-            "",
+            f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
         ),
         "do not communicate where an exception leaves a context (its __exit__ is given one), or let all ranks agree on "
@@ -140,9 +143,17 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     if code == "HD102" and point is not None and is_left_by_exception(point):
         return ""  # that exception is what it says: nothing was left to go over
     left = _left(case, Blame(found, blame.culprits), found.gap)
+    skips = next((p.guard for p in found.branch_points if _is_skipping_handler(p)), None)
+    if not left and skips is not None:
+        return f"an exception that `{skips.condition}` caught looks the same"
     if not left and any(p.guard.condition == "finally:" and p.guarded == 0 for p in found.branch_points):
         return "an exception that leads to `finally:` looks the same"
     return f"an exception that `{left[0].by.condition}` caught looks the same" if left else ""
+
+
+def _is_skipping_handler(point: BranchPoint) -> bool:
+    """True for an `except` before the others' call that jumps past it."""
+    return point.guard.kind == "try" and not point.guard.taken and point.guarded == 1 and not point.of_library
 
 
 def _left(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Caught]:
@@ -154,3 +165,15 @@ def _stacks(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Stack, Stack]
     """Where the culprits and the others diverged; of a call of their own arm, where the culprits made it before."""
     theirs = gap.token.stack if is_own(gap) else stack_of(case, gap.theirs, others_of(case, blame))
     return stack_of(case, gap.mine, blame.culprits), theirs
+
+
+def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:
+    """The journal of the first of these ranks that still handles an exception."""
+    journals = (case.ranks[rank].journal for rank in ranks if rank in case.ranks)
+    return next((journal for journal in journals if journal is not None and journal.handled), None)
+
+
+def _says(case: Case, ranks: tuple[int, ...]) -> str:
+    """The text of the exception that a rank still handles."""
+    journal = _handling(case, ranks)
+    return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at)) if journal else ""

@@ -21,7 +21,10 @@ from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.loops.loop_counts import left_early
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in
-from hangdoc.diagnosis.condition.possible import can_explain
+from hangdoc.diagnosis.condition.possible import (
+    can_explain,
+    is_contradicted,
+)
 from hangdoc.diagnosis.condition.scored import tests_item
 from hangdoc.diagnosis.condition.tested import FITS, SEEN, as_recorded, decided
 from hangdoc.diagnosis.context import Case
@@ -107,9 +110,17 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     ranked = reasons(case, both, parted_at(gap, both)).reasons
     told = [point for reason in ranked for point in _shown_by(case.program, reason, found)]
     chosen = [p for p in found if p.guard.kind == "decorator"]  # it keeps the results of calls, which no test shows
-    chosen = [*chosen, *told] or [p for p in found if p.uneven]
+    within = [p for p in found if _is_handler(p) or p.guard.condition == "finally:"]
+    chosen += [replace(p, seen=True) for p in within if _handle(case, ranks[p.guarded])]
+    chosen = [*chosen, *told] or [p for p in found if p.uneven or (p in within and len(found) == 1)]
     chosen = list({id(point): point for point in chosen}.values())
     return chosen if len(found) > 1 else [replace(point, sole=True) for point in chosen]
+
+
+def _handle(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if all of them handle an exception, as the probes see it: where they are in a handler, it led them there."""
+    journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
+    return bool(journals) and all(journal is not None and journal.handled for journal in journals)
 
 
 def _shown_by(program: Program, reason: Reason, found: Sequence[BranchPoint]) -> Iterator[BranchPoint]:
@@ -164,16 +175,22 @@ def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list
     self.written > limit:` calls, side 1 in the all_reduce → that `if`.
     """
     found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
-    found = [p for p in found if p.guard.kind in _DECIDE]
+    found = [p for p in found if p.guard.kind in _DECIDE or _is_handler(p)]
     found = [p for p in found if not (p.of_library or p.made or p.registered or p.quiet)]
-    found = [p for p in found if not p.alike and p.score > 0]
+    found = [p for p in found if not p.alike and p.score > 0 and not is_contradicted(case, p, ranks)]
     return [p for p in found if _may_differ(case, p, ranks)]
+
+
+def _is_handler(point: BranchPoint) -> bool:
+    """True for an `except` suite that the guarded side is in."""
+    guard = point.guard
+    return guard.kind == "try" and guard.taken and not guard.is_tried and guard.condition != "finally:"
 
 
 def _may_differ(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     """False for a test of constants alone, and for an earlier `if …: return` of which nothing says that it differs: it
     tests no item of a loop, and no rank of side 1 is known to have always taken it."""
-    if point.rank_like or point.differs:
+    if point.rank_like or point.differs or _is_handler(point):
         return True
     if point.guard.kind != "return":
         return not all(name.isupper() or name == "__name__" for name in point.guard.names)

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.source.message_calls import passes_message
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, holds, text_of, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
@@ -30,7 +30,7 @@ def first_message_under(sources: Sources, stack: Stack) -> Condition | None:
             own, other = _ways_of(function, test, frame.line)
             way, first = _first_message(sources, own)
             opposite, _ = _first_message(sources, other)
-            if first == frame.line and {way, opposite} == {"send", "recv"}:
+            if first == frame.line and {way, opposite} == {"send", "recv"} and not _asks_a_switch(test.test):
                 return Condition(f"if {text_of(test.test)}:", frame.file, test.lineno)
     return None
 
@@ -39,6 +39,16 @@ def same_way_of_all(sources: Sources, ring: Sequence[Activity]) -> Condition | N
     """That `if`, where all ranks of a circle wait in one call that they came to by the same lines; else None."""
     alike = len({(each.kind, site_of(each.stack)) for each in ring}) == 1
     return first_message_under(sources, ring[0].stack) if alike else None
+
+
+def _asks_a_switch(test: ast.expr) -> bool:
+    """True if the test asks a constant of the program whether it is set, which is alike on all ranks.
+
+    Example: `if rank == 0 and STAGGERED:`.
+    """
+    asked = test.values if isinstance(test, ast.BoolOp) else [test]
+    asked = [each.operand if isinstance(each, ast.UnaryOp) else each for each in asked]
+    return any(last_name(each).isupper() for each in asked)
 
 
 def _ways_of(function: ast.AST | None, test: ast.If, line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:

@@ -17,7 +17,9 @@ from hangdoc.diagnosis.condition.loops.loop_counts import (
 )
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_within_reduction, plain
-from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.diagnosis.source.evaluate import test_at
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
 
 
@@ -64,6 +66,28 @@ def _went_round(case: Case, token: Token | None, loop: BranchPoint) -> bool:
     """False if the token is the first call that its rank made in this execution of the loop."""
     before = _previous(case, token)
     return before is None or is_inside(before, loop)
+
+
+def is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
+    on a rank under it, or the same way on all ranks outside of it.
+
+    Examples: `if rank:`, rank = 1 on one side and 2 on the other → True; `if rank == 0:` above rank 2 → True.
+    """
+    tree = case.sources.function(point.file, point.guard.line)
+    if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
+        return False
+    values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
+    if not (point.always or all(map(equals_rank, values.values()))):
+        return False
+    test = test_at(tree, point.guard.line)
+    if test is None:
+        return False
+    under, outside = (
+        {*case.values.truths(point.file, point.function, test, side).values()}
+        for side in (ranks[point.guarded], ranks[1 - point.guarded])
+    )
+    return (not point.guard.taken) in under or outside == {point.guard.taken}
 
 
 def has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.names import names, pattern
-from hangdoc.diagnosis.source.queries import assignments
+from hangdoc.diagnosis.source.queries import assignments, calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of, walk
 from hangdoc.model.process import Frame
+
+_EXITS = ("__exit__", "__aexit__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def swallowing(sources: Sources, frame: Frame) -> list[Swallowing]:
 
 def _of(sources: Sources, file: str, function: ast.AST, node: ast.AST) -> Iterator[Swallowing]:
     if isinstance(node, ast.With | ast.AsyncWith):
-        text = next((text_of(i.context_expr) for i in node.items if _may_swallow(i.context_expr)), None)
+        text = next((text_of(i.context_expr) for i in node.items if _may_swallow(sources, i.context_expr)), None)
         if text is not None:
             yield Swallowing(node.lineno, _lines(node.body), node.lineno, f"with {text}:")
     for handler in getattr(node, "handlers", ()):
@@ -69,9 +71,34 @@ def _goes_on(body: list[ast.stmt]) -> bool:
     return not isinstance(last, ast.Raise)
 
 
-def _may_swallow(context: ast.expr) -> bool:
-    """True for a context that is known to swallow exceptions: `suppress(…)`."""
-    return bool(pattern("swallows_exceptions").search(text_of(context)))
+def _may_swallow(sources: Sources, context: ast.expr) -> bool:
+    """True if the context's exit may swallow an exception: `suppress(…)`, a class whose `__exit__` returns something
+    else than False, a generator that catches what its `yield` raises. A context that is no call may be of any class."""
+    if pattern("swallows_exceptions").search(text_of(context)):
+        return True
+    called = last_name(context.func) if isinstance(context, ast.Call) else None
+    for _, tree in sources.user_trees():
+        for node in walk(tree):
+            if isinstance(node, ast.ClassDef) and called in (None, node.name) and _exit_swallows(node):
+                return True
+            if isinstance(node, ast.FunctionDef) and node.name == called and _yields_in_try(node):
+                return True
+    return False
+
+
+def _exit_swallows(made: ast.ClassDef) -> bool:
+    exits = (n for n in made.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in _EXITS)
+    returned = (n.value for each in exits for n in walk(each) if isinstance(n, ast.Return) and n.value is not None)
+    return any(not (isinstance(value, ast.Constant) and not value.value) for value in returned)
+
+
+def _yields_in_try(function: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(node, ast.Try)
+        and any(_goes_on(handler.body) for handler in node.handlers)
+        and any(isinstance(n, ast.Yield) for each in node.body for n in walk(each))
+        for node in walk(function)
+    )
 
 
 def _set_in(handler: ast.ExceptHandler) -> list[str]:
@@ -128,6 +155,30 @@ def with_at(tree: ast.AST, line: int) -> ast.With | ast.AsyncWith | None:
     """The innermost `with` whose header, or body, holds the line."""
     found = [n for n in walk(tree) if isinstance(n, ast.With | ast.AsyncWith) and holds(n, line)]
     return max(found, key=lambda n: n.lineno, default=None)
+
+
+def enters(tree: ast.AST, line: int) -> bool:
+    """True if the line enters a `with` whose body calls something: what its exit does may be skipped by an exception.
+
+    Example: `with main_process_first(): ⏎ load()`, line 1 → True.
+    """
+    nodes = (n for n in walk(tree) if isinstance(n, ast.With | ast.AsyncWith))
+    headers = (n for n in nodes if any(holds(item.context_expr, line) for item in n.items))
+    return any(any(calls_in(n.body)) for n in headers)
+
+
+def draws_items(tree: ast.AST, begin: int, line: int) -> bool:
+    """True if the line is in a loop, from line ``begin`` on, whose next item may raise: anything but a `range` or what
+    is written out.
+
+    Example: line 2 of `for batch in loader: ⏎ step(batch)` → True; of `for step in range(9): ⏎ step()` → False.
+    """
+    loops = (n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno >= begin)
+    items = [n.iter for n in loops if any(holds(statement, line) for statement in n.body)]
+    plain = (ast.List, ast.Tuple, ast.Set, ast.Constant)
+    return any(
+        not isinstance(i, plain) and not (isinstance(i, ast.Call) and last_name(i.func) == "range") for i in items
+    )
 
 
 def calls_of(tree: ast.AST, name: str) -> list[int]:

@@ -217,6 +217,18 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
 
 
+def tries_again(tree: ast.AST, tried: int) -> bool:
+    """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it.
+
+    Example: `while True: ⏎ try: ⏎ return load() ⏎ except OSError: ⏎ pass`, tried 2 → True.
+    """
+    for loop in walk(tree):
+        for node in walk(loop) if isinstance(loop, LOOPS) else ():
+            if isinstance(node, ast.Try) and node.lineno == tried:
+                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
+    return False
+
+
 def asks_again(tree: ast.AST, line: int) -> bool:
     """True if the innermost loop around the line is a `while` that asks something each time round.
 
@@ -244,3 +256,10 @@ def _arm(node: ast.AST, line: int) -> int:
     blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
     blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
     return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
+
+
+def is_retry_loop(tree: ast.AST, line: int) -> bool:
+    """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
+    loop = _loop_at(tree, line)
+    body = loop.body if isinstance(loop, LOOPS) else []
+    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)

@@ -26,6 +26,11 @@ from hangdoc.diagnosis.source.syntax import (
 )
 
 
+def turns_quiet(tree: ast.AST) -> bool:
+    """True if the code names what turns the synchronisation of gradients off."""
+    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in walk(tree))
+
+
 def contexts_around(tree: ast.AST, line: int) -> list[ast.expr]:
     """What makes the contexts of the `with` statements around the line; of a name what it is set to there.
 

@@ -31,8 +31,8 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function, user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, swallowing, with_at
-from hangdoc.diagnosis.source.queries import works_before
+from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
+from hangdoc.diagnosis.source.queries import turns_quiet, works_before
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
@@ -82,7 +82,10 @@ def _may_raise(case: Case, stack: Stack, way: Stack, tried: Swallowing) -> bool:
     trees = [case.sources.function(frame.file, frame.line) for frame in way]
     begins = [tried.first, *(_begin(tree, f.line) for tree, f in zip(trees[1:], way[1:], strict=True))]
     return any(
-        tree is None or works_before(tree, begin, frame.line)
+        tree is None
+        or works_before(tree, begin, frame.line)
+        or enters(tree, frame.line)
+        or draws_items(tree, begin, frame.line)
         for tree, begin, frame in zip(trees, begins, way, strict=True)
     )
 
@@ -133,9 +136,18 @@ def _loops_around(case: Case, stack: Stack, where: Fork, level: int, tried: Swal
     for at, frame in enumerate(where.theirs[: level + 1]):
         for guard in guards_of(case.sources, frame, callees):
             outside = guard.kind == "loop" and (at < level or guard.span[0] < tried.first)
-            if outside:
+            if outside and not _in_one_round(case, frame, guard):
                 return True
     return False
+
+
+def _in_one_round(case: Case, frame: Frame, loop: Guard) -> bool:
+    """True if what counts the loop's rounds shows every rank in the same one."""
+    seen = [case.values.of(frame.file, frame.function, name) for name in loop.rounds]
+    return any(
+        len(each) == len(case.seen) and len(set(each.values())) == 1 and next(iter(each.values())).isdigit()
+        for each in seen
+    )
 
 
 def _marks(case: Case, frame: Frame, tried: Swallowing, ranks: SideRanks) -> dict[str, dict[int, str]]:
@@ -165,7 +177,7 @@ def _later_round(
     if any(map(_leads_past, within)):
         return {}
     trees = [case.sources.function(each.file, each.line) for each in where.theirs[level:]]
-    if any(tree is None for tree in trees):
+    if any(tree is None or turns_quiet(tree) for tree in trees):
         return {}
     return {name: seen for name in loop.rounds if (seen := _ahead(case, frame, name, ranks))}
 
@@ -247,3 +259,18 @@ def only_handler(sources: Sources, gap: Gap, point: BranchPoint) -> Condition | 
     if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
         return None
     return Condition(found[0][0].condition, point.file, found[0][0].line)
+
+
+def is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
+    """True if a library calls the function of the `try`: it may also have called it once less."""
+    stack = gap.theirs.stack if gap.theirs is not None else ()
+    at = [i for i, f in enumerate(stack) if f.file == point.file and plain(f.function) == point.function]
+    return bool(at) and at[-1] + 1 < len(stack) and is_library(stack[at[-1] + 1])
+
+
+def runs_a_library(gap: Gap, point: BranchPoint) -> bool:
+    """True if a library below the `try` calls the user's code that made the call: it may have run less of it."""
+    stack = gap.theirs.stack if gap.theirs is not None else ()
+    end = next((i for i, f in enumerate(stack) if (f.file, plain(f.function)) == (point.file, point.function)), 0)
+    first = next((i for i, f in enumerate(stack[:end]) if not is_library(f)), end)
+    return any(is_library(f) and not f.file.endswith("/contextlib.py") for f in stack[first:end])

@@ -15,7 +15,8 @@ from hangdoc.diagnosis.condition.elsewhere.callables import set_to
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
@@ -46,8 +47,11 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
     The side that diverged first, the culprits, comes first. None where both sides are in what one line called, unless
     that is a library which called them: a handler after each step on one side, the next step on the other.
     """
+    by_type = _called_by_type(sources, sides)
+    if by_type is not None:
+        return by_type
     where = fork(*sides)
-    if within_one_function(sources, where) is None:
+    if within_one_function(sources, where) is None and not _are_run_by_library(sides, where):
         return None
     for side, way in enumerate((where.mine, where.theirs)):
         direct = {(id(inner), id(outer)) for inner, outer in pairwise(sides[side])}  # no library is between them
@@ -59,6 +63,39 @@ def dispatched(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | Non
                 told = Condition(text_of(call), caller.file, line)
                 return Dispatched(told, plain(callee.function), side, caller)
     return None
+
+
+def _called_by_type(sources: Sources, sides: tuple[Stack, Stack]) -> Dispatched | None:
+    """The call through ``functools.singledispatch`` that only one side is in: the type of what it is given chooses the
+    function. Example: `loss_of(sample)`, of which one side is in the function for pairs."""
+    for side, stack in enumerate(sides):
+        for callee, by, caller in zip(stack, stack[1:], stack[2:], strict=False):
+            chosen = plain(by.function) in names("calls_by_type") and by.file.endswith(names("calls_by_type_file"))
+            if not chosen or is_library(callee) or any(same_function(callee, each) for each in sides[1 - side]):
+                continue
+            tree = sources.function(caller.file, caller.line) if not is_library(caller) else None
+            found = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, caller.line)] if tree else []
+            calls = [n for n in found if n.args and _is_generic(sources, n.func)]
+            if len(calls) == 1:
+                call = Condition(text_of(calls[0]), caller.file, calls[0].lineno)
+                return Dispatched(call, plain(callee.function), side, caller)
+    return None
+
+
+def _is_generic(sources: Sources, function: ast.expr) -> bool:
+    """True for the name of a function of the program's that `@singledispatch` decorates."""
+    defined = (node for _, node in sources.user_definitions(last_name(function)))
+    decorators = (each for node in defined for each in getattr(node, "decorator_list", ()))
+    return any(last_name(each).startswith("singledispatch") for each in decorators)
+
+
+def _are_run_by_library(sides: tuple[Stack, Stack], where: Fork) -> bool:
+    """True if a library that one line of the user's called has called both sides' functions, two of them."""
+    if where.frames is None or not where.common or same_function(*where.frames):
+        return False
+    pairs = ((way[where.common], way[where.common - 1]) for way in (where.mine, where.theirs))
+    direct = ({(id(inner), id(outer)) for inner, outer in pairwise(side)} for side in sides)
+    return all((id(inner), id(outer)) not in called for (inner, outer), called in zip(pairs, direct, strict=True))
 
 
 def looked_up_below(sources: Sources, sides: tuple[Stack, Stack], point: BranchPoint) -> Dispatched | None:

@@ -16,8 +16,10 @@ Example: line 5 was not reached, as line 4 raised; its condition is at line 9:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import builtins
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hangdoc.diagnosis.bounds import COMPARED, DEEPEST, LISTED, NAMED, TRIED
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -75,12 +77,15 @@ def raised_in_block(sources: Sources, file: str, line: int, error: str) -> list[
 def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     """The functions that raise what the handler at that line catches, each with the conditions of its `raise`.
 
-    Python's own exceptions count where the body of the `try` calls the function: others raise them, too.
+    Python's own exceptions count where the body of the `try` calls the function: others raise them, too. Where it calls
+    none that raises it, each function that raises the program's own exception counts.
     """
     _, handler = _try_of(sources, file, line) or (None, None)
     if handler is None or not caught_by(handler) - _ANY:
         return []
-    found = _raised_in_try(sources, file, line)
+    found = _raised_in_try(sources, file, line) or [
+        each for each in islice(_raised_anywhere(sources, handler), COMPARED) if not hasattr(builtins, each.error)
+    ]
     by_function: dict[str, dict[Condition, None]] = {}
     for each in found:
         by_function.setdefault(each.function, {})[each.condition] = None
@@ -131,9 +136,28 @@ def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | 
     return None if found & _ANY else found
 
 
+def is_among(error: str, classes: Collection[str]) -> bool:
+    """True if an exception of that name is one of the classes, as far as names and Python's own exceptions tell; one
+    without a name may be any.
+
+    Example: FileNotFoundError is among {'OSError'}, ValueError is not.
+    """
+    made = getattr(builtins, error, None)
+    derived = {base.__name__ for base in made.__mro__} if isinstance(made, type) else {error, *_ANY}
+    return bool(classes) and (not error or not derived.isdisjoint(classes))
+
+
 def error_of(node: ast.Raise) -> str:
     """'ValueError' of `raise ValueError("…")`; '' of a bare `raise`."""
     return last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc) if node.exc is not None else ""
+
+
+def _raised_anywhere(sources: Sources, handler: ast.ExceptHandler) -> Iterator[_Raised]:
+    classes = _classes_caught(sources, handler) or set()
+    for file, tree in sources.user_trees():
+        for node in walk(tree):
+            if isinstance(node, ast.Raise) and (raised := _raised_at(file, tree, node)) and raised.error in classes:
+                yield raised
 
 
 def _raised_at(file: str, tree: ast.AST, node: ast.Raise) -> _Raised | None:

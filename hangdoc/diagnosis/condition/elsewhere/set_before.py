@@ -21,13 +21,16 @@ from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.told_settings import (
     COMPREHENSIONS,
     WORDS,
+    agreed_on,
     asks_for_item,
     by_its_call,
     common_guards,
     condition_of,
     gone_over,
     in_words,
+    is_agreed,
     is_plain,
+    is_there,
     names_alike,
     place_of_setting,
     resets,
@@ -277,7 +280,7 @@ class _Walk:
                 guard = None
             function = getattr(each.at.function, "name", "")
             left = steps - (each.how not in _HANDED_ON)
-            if not counts and tells(each):
+            if not counts and tells(each) and not is_agreed(each):
                 left = steps - 1
                 sets = each.how != "returned"
                 how = "is set by" if sets else "is decided by"
@@ -323,12 +326,16 @@ class _Walk:
                 continue
             if own in guard.names and (resets(setting) or len(guard.names) == 1 or asks_for_item(guard, own)):
                 continue
+            if is_there(setting, guard):
+                continue
             tests = {name.rpartition(".")[2] for name in guard.names}
             if resets(setting) and tests and tests <= self.asked:
                 continue
             if not self.by_rank and guard.names and all(map(tells_the_place, guard.names)):
                 continue
             tested = tuple(name for name in guard.names if name not in rounds)
-            if caught or not (names_alike(guard.condition, tested, counted=tested != guard.names)):
+            if caught or not (
+                names_alike(guard.condition, tested, counted=tested != guard.names) or agreed_on(setting.at, guard)
+            ):
                 return guard
         return None

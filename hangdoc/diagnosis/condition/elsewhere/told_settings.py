@@ -36,6 +36,18 @@ def asks_for_item(guard: Guard, own: str) -> bool:
     return guard.condition.endswith((f" not in {own}:", f" in {own}:"))
 
 
+def is_agreed(setting: Setting) -> bool:
+    """True if all that is handed on was given to a collective before: `dist.all_reduce(flag) ⏎ return flag.item()`."""
+    asked = names_in(setting.value) if setting.value is not None else ()
+    return _agreed_before(setting.at, tuple(name for name in asked if name != "bool"), setting.line)
+
+
+def is_there(setting: Setting, guard: Guard) -> bool:
+    """True for a test of whether there is something to hand on: `if job is None: ⏎ break ⏎ plan_for(job)`."""
+    handed = dotted(setting.value) if setting.how == "given" and setting.value is not None else ""
+    return bool(handed) and guard.condition in (f"if {handed} is None:", f"if {handed} is not None:")
+
+
 def by_its_call(sources: Sources, setting: Setting) -> Setting | None:
     """A constant that a method sets under no condition, or what it fills, as set by the only call of that method; None
     where it is another setting, or there are other calls.
@@ -63,6 +75,22 @@ def gone_over(setting: Setting) -> ast.expr | None:
 def tells_the_place(name: str) -> bool:
     """True for the name of a rank, of a count of ranks, or of a constant."""
     return is_rank_name(name) or name.isupper() or pattern("count_of_ranks").search(name) is not None
+
+
+def agreed_on(at: Place, guard: Guard) -> bool:
+    """True if all that it tests was given to a collective before: `dist.all_reduce(flag) ⏎ if flag.item():`."""
+    return _agreed_before(at, guard.names, guard.line)
+
+
+def _agreed_before(at: Place, asked: tuple[str, ...], line: int) -> bool:
+    given = {
+        dotted(each)
+        for node in ast.walk(at.function)
+        if isinstance(node, ast.Call) and node.lineno < line and last_name(node.func) in names("agrees")
+        for each in node.args[:1]
+    }
+    tested = [name.removesuffix(".item").removesuffix(".any").removesuffix(".all") for name in asked]
+    return bool(tested) and all(name in given for name in tested)
 
 
 def place_of_setting(setting: Setting) -> tuple[str, int, int]:

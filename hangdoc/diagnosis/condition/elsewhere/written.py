@@ -24,8 +24,9 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import test_at, truth
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import without_handing_on
+from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, last_name, walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name, text_of, walk
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Written
@@ -111,12 +112,17 @@ class _Asked:
             return False
         if any(line.rank and line.rank in self.others for lines in self.outputs.values() for line in lines):
             return False
-        return name not in names("writes_text") and self._limits_logs()
+        own = self.sources.user_definitions(name) if name not in names("writes_line") else []
+        tests = (node.test for _, body in own for node in walk(body) if isinstance(node, ast.If))
+        return any(map(_tests_rank, tests)) or (name not in names("writes_text") and self._limits_logs())
 
     def _limits_logs(self) -> bool:
         """True if what a logger writes depends on the rank: `setLevel(INFO if rank == 0 else WARNING)`."""
         for each in self.sources.user_calls(*names("limits_logs")):
-            if any(_is_of_rank(guard) for guard in guards(each.tree, each.call.lineno)):
+            values = (*each.call.args, *(word.value for word in each.call.keywords if word.arg == "level"))
+            if any(isinstance(part, ast.IfExp) and _tests_rank(part.test) for v in values for part in walk(v)):
+                return True
+            if any(_is_of_rank(self.sources, each.file, guard) for guard in guards(each.tree, each.call.lineno)):
                 return True
         return False
 
@@ -136,7 +142,7 @@ class _Asked:
         if place not in self.under_rank:
             tree = self.sources.function(*place)
             around = guards(tree, place[1]) if tree is not None else []
-            self.under_rank[place] = any(_is_of_rank(guard) for guard in around)
+            self.under_rank[place] = any(_is_of_rank(self.sources, place[0], guard) for guard in around)
         return self.under_rank[place]
 
     def condition_of(self, place: _Place, *, known: bool) -> tuple[Condition, str, bool] | None:
@@ -151,11 +157,13 @@ class _Asked:
                 return None
             here = function_name(tree, line)
             around = list(reversed(without_handing_on(tree, guards(tree, line))))
-            of_rank = [guard for guard in around if _is_of_rank(guard)]
+            of_rank = [guard for guard in around if _is_of_rank(self.sources, file, guard)]
             if not all(known and self._lets_others(tree, guard) for guard in of_rank):
                 return None
             around = [guard for guard in around if guard not in of_rank]
             deciding = [guard for guard in around if _decides(guard)]
+            if len(deciding) > 1 and _only_writes(tree, deciding[0]):
+                del deciding[0]
             if deciding:
                 return Condition(deciding[0].condition, file, deciding[0].line), here, deciding[0].taken
             calls = self.sources.user_calls(here)
@@ -225,9 +233,29 @@ def _decides(guard: Guard) -> bool:
     return guard.kind in ("if", "return", "match") and not alike
 
 
-def _is_of_rank(guard: Guard) -> bool:
+def _only_writes(tree: ast.AST, guard: Guard) -> bool:
+    """True for `if not self.warned: ⏎ log.warning(…)`: it decides whether a line is written, and nothing else."""
+    nodes = (n for n in walk(tree) if isinstance(n, ast.If) and n.lineno == guard.line)
+    arms = [node.body if guard.taken else node.orelse for node in nodes]
+    writes = names("writes_line")
+    return guard.kind == "if" and any(
+        all(
+            isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and last_name(s.value.func) in writes for s in arm
+        )
+        for arm in arms
+    )
+
+
+def _is_of_rank(sources: Sources, file: str, guard: Guard) -> bool:
     """True for a condition on the rank: the other ranks never come past it."""
     if guard.kind not in ("if", "return", "expression", "match"):
         return False
     named = any(is_rank_name(name) for name in guard.names) or pattern("rank_word").search(guard.condition)
-    return bool(named)
+    return bool(named) or asks_for_rank(sources, file, guard.line)
+
+
+def _tests_rank(test: ast.AST) -> bool:
+    text = text_of(test)
+    return bool(pattern("rank_word").search(text)) or any(
+        is_rank_name(dotted(part)) for part in walk(test) if isinstance(part, ast.Name | ast.Attribute)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from made_calls import Made, made_calls
 
 from hangdoc.diagnosis import diagnose
@@ -23,6 +24,7 @@ class Evaluation:
 """
 
 
+@pytest.mark.xfail(strict=True, reason="told by a rule that is gone: the likeliest reason is the nearest test")
 def test_lists_of_two_lengths_do_not_let_the_condition_in_the_loop_decide() -> None:
     call: Made = ("all_reduce", [(12, "run"), (20, "main")])
     past: Made = ("barrier", [(13, "run"), (20, "main")])
