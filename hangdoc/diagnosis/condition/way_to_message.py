@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.bounds import NAMED
-from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.loops.way_out import way_out_of
-from hangdoc.diagnosis.condition.ways_past import is_settled, loop_left
+from hangdoc.diagnosis.condition.ways_past import loop_left
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
-
-
-def way_to_message(case: Case, peer: int) -> list[Condition]:
-    """The conditions of the user's on the way to the message that several ranks exchange with ``peer``, by which the
-    peer can have gone past it, the likeliest first.
-
-    Not those on the rank, by which it would never have come there. Example: ranks 1 and 3 wait for rank 2 in
-    `exchange()`, which begins with `if not self.wet: return`, and rank 2 is in the all_reduce after it → that `if`.
-    """
-    waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
-    if len(waiting) < 2 or case.has_history:
-        return []
-    stack = case.activities[waiting[0]].stack
-    points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
-    mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like)]
-    mine = list(mine)
-    mine = [(way_out_of(case, p) if p.uneven else None) or p for p in mine if not is_settled(case, p.guard, p.file)]
-    return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:NAMED]
 
 
 def issued_further_on(case: Case, waiter: Activity, peer: int) -> Stack:
