@@ -20,7 +20,7 @@ from hangdoc.diagnosis.causes.phrases import (
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.told_by_output import told_by_output
-from hangdoc.diagnosis.condition.agreed_before import all_come_to, own_count
+from hangdoc.diagnosis.condition.agreed_before import all_come_to, asks_within, own_count
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -235,6 +235,8 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _fix_condition(case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint, call: str) -> Message:
     """What to do about a condition that came out differently. To agree on it right there takes all ranks."""
     condition = point.guard.condition.removeprefix("if ").removesuffix(":")
+    if asks_within(point, gap):
+        return f"call {call} where every rank makes it, and not while `{condition}` is evaluated"
     inside, other = (gap.mine, gap.theirs)[:: -1 if point.guarded else 1]
     block = led_block(case.sources, inside.stack, other.stack) if inside is not None and other is not None else None
     if block is not None:

@@ -15,12 +15,22 @@ from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import Fork, fork
+from hangdoc.diagnosis.frames.stacks import Fork, fork, user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.settings import place_of, settings
-from hangdoc.diagnosis.source.syntax import walk
+from hangdoc.diagnosis.source.syntax import last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
+
+
+def asks_within(point: BranchPoint, gap: Gap) -> bool:
+    """True if the guarded side makes its call while it evaluates the condition. Example: `any(moved(p) for p in ps)`,
+    whose moved() calls all_reduce: who sees True stops asking."""
+    inside = (gap.mine, gap.theirs)[point.guarded]
+    way = tuple(reversed(user_stack(inside.stack))) if inside is not None else ()
+    called = {last_name(node.func) for node in _nodes(point.guard.condition) if isinstance(node, ast.Call)}
+    at = next((i for i, f in enumerate(way) if (f.file, f.line) == (point.file, point.guard.line)), len(way))
+    return any(plain(frame.function) in called for frame in way[at + 1 :])
 
 
 def own_count(case: Case, point: BranchPoint) -> str:
