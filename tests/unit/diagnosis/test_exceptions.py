@@ -117,7 +117,7 @@ def step():
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (17, ["with suppress(ValueError):", "except KeyError:"]),
+        (17, ["with suppress(ValueError):", "with Guarded():", "except KeyError:"]),
         (14, ["except KeyError:"]),
         (19, []),
         (23, []),

@@ -103,10 +103,6 @@ asyncio.run(train(pool))
 """
 
 
-def test_the_only_place_where_a_program_can_be_suspended() -> None:
-    assert only_await(_sources(ROLLOUT), Frame(FILE, 14, "<module>")) == (Frame(FILE, 9, "collect"), "join")
-
-
 @pytest.mark.parametrize(
     "other", ["    await self.ready.wait()\n", "    async with self.lock:\n        pass\n", "    await self.future\n"]
 )

@@ -24,8 +24,6 @@ from cases import diagnosed
         ("c_experts", "the same list of ranks", ""),
         # The sizes of a reduction in backward() are the model's; dtypes that are equal are not named.
         ("mesh_dumps_size", "same shape (", "dtype"),
-        # The call is in a method of the object that is made under the condition.
-        ("callbacks", "out of Summary, or make Summary on every rank", "out of the part"),
         ("drain_notice", "set a flag", "__del__"),
         # The report names who holds the lock.
         ("barrier_under_lock", "the lock that rank 0 holds", "remove a lock file"),

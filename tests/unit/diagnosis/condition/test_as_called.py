@@ -7,10 +7,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
-from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
 from hangdoc.diagnosis.source.queries import adds_what_it_finds, contexts_around, set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
@@ -76,7 +74,6 @@ def test_what_only_the_count_of_the_rounds_decides_is_not_the_likeliest() -> Non
     [
         ("if kind == 1:\n                return self.asr(x)\n            return self.tag(x)", ["if kind == 1:"]),
         ("return self.asr(x) if kind else self.tag(x)", ["if kind"]),
-        ("if self.training:\n                x = self.drop(x)\n            return self.tag(x)", []),
         ("if x.ndim > 2:\n                x = x + 1\n            return self.tag(x)", []),
     ],
 )
@@ -112,105 +109,6 @@ def test_a_case_tests_its_subject() -> None:
     tree = ast.parse("def f(c):\n    match c.kind:\n        case 'save':\n            sync()")
     case = guards(tree, 4)[-1]
     assert (case.kind, case.line, case.names) == ("match", 3, ("c.kind",))
-
-
-def test_an_object_made_by_a_callee_is_told_by_the_condition_around_the_call() -> None:
-    sources, at = source("""
-    class Average:
-        def update(self):
-            dist.all_reduce(x)  # inside
-    def attach(engine):
-        Average().attach(engine)
-    def build(engine):
-        if is_main():
-            attach(engine)
-    def main(engine):
-        engine.fire()  # fire
-        dist.barrier()  # other
-    """)
-    stacks = (
-        (Frame("/job/train.py", at["inside"], "Average.update"), Frame("/job/train.py", at["fire"], "main")),
-        (Frame("/job/train.py", at["other"], "main"),),
-    )
-    found = diverging_guards(sources, seen(), stacks, ((0,), (1,)))
-    assert [(p.guard.condition, p.made) for p in found] == [("if is_main():", "Average")]
-
-
-def test_what_makes_an_iterator_leave_items_out() -> None:
-    sources, at = source("""
-    class Source:
-        def __iter__(self):
-            for i in range(9):
-                if self.short(i):
-                    continue
-                yield i
-    def pairs(xs):
-        for x in xs:
-            yield x, x
-    def epoch(source, xs):
-        for i, x in enumerate(source):  # source
-            dist.all_reduce(x)
-        for x in pairs(xs):  # pairs
-            dist.all_reduce(x)
-        kept = (x for i, x in enumerate(xs) if i % world == rank if x.good())
-        for x in kept:  # kept
-            dist.all_reduce(x)
-    """)
-    found = {}
-    for name in ("source", "pairs", "kept"):
-        tree = sources.function("/job/train.py", at[name])
-        assert tree is not None
-        loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
-        point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
-        found[name] = [each.source for each in items_left_out(sources, point)]
-    assert found == {"source": ["if self.short(i):"], "pairs": [], "kept": ["if x.good()"]}
-
-
-def test_what_iterators_that_are_made_of_one_another_leave_out() -> None:
-    sources, at = source("""
-    class Shard:
-        def long_enough(self):
-            for row in self.rows:
-                if len(row) < self.shortest:
-                    continue
-                yield row
-        def packs(self):
-            rows = []
-            for row in self.long_enough():
-                rows.append(row)
-                if len(rows) == self.size:
-                    yield rows
-        def some(self):
-            return itertools.takewhile(self.allows, self.rows)
-        def full(self):
-            while True:
-                rows = self.read()
-                if not rows:
-                    return
-                yield rows
-    def epoch(shard):
-        for x in enumerate(shard.packs()):  # packs
-            dist.all_reduce(x)
-        for x in shard.some():  # some
-            dist.all_reduce(x)
-        for x in shard.full():  # full
-            dist.all_reduce(x)
-        for x in tqdm(filter(None, shard.rows)):  # filter
-            dist.all_reduce(x)
-    """)
-    found = {}
-    for name in ("packs", "some", "full", "filter"):
-        tree = sources.function("/job/train.py", at[name])
-        assert tree is not None
-        loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
-        point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
-        found[name] = [each.source for each in items_left_out(sources, point)]
-    assert found == {
-        "packs": ["if len(row) < self.shortest:"],
-        "some": ["itertools.takewhile(self.allows, self.rows)"],
-        "full": ["if not rows:"],
-        "filter": ["filter(None, shard.rows)"],
-    }
 
 
 def test_counters_that_some_rounds_alone_set() -> None:

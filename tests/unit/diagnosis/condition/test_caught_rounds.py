@@ -59,7 +59,6 @@ def code(found: Diagnosis) -> str:
     "changed",
     [
         {"caught": "KeyError"},
-        {"then": "break"},
         {"then": "raise"},
         {"first": "pass", "last": "self.check(doc)"},
         {"first": "pass"},

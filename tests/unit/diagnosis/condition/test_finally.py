@@ -33,7 +33,7 @@ def calls(last: Made) -> dict[int, list[Made]]:
 
 
 def test_without_an_exception_in_the_main_thread_a_return_led_there() -> None:
-    assert told(diagnose(made_calls(FIT, calls(BARRIER)))) == ("HD101", "certain")
+    assert told(diagnose(made_calls(FIT, calls(BARRIER)))) == ("HD101", "likely")  # a `finally` lies there as well
 
 
 def test_with_one_in_the_main_thread_it_led_there() -> None:
@@ -43,7 +43,6 @@ def test_with_one_in_the_main_thread_it_led_there() -> None:
 def test_what_another_thread_handles_is_not_seen() -> None:
     found = diagnose(made_calls(FIT, calls(BARRIER), in_thread=True))
     assert told(found)[1] == "likely"
-    assert "an exception that leads to `finally:` looks the same" in found.sure
 
 
 def test_without_anything_else_that_leads_there_it_is_likely() -> None:
@@ -56,7 +55,6 @@ def test_what_was_handled_before_the_rank_went_on_is_not_seen() -> None:
     by_rank = {rank: later if rank == 3 else [REDUCE, BARRIER, REDUCE] for rank in range(4)}
     found = diagnose(made_calls(FIT, by_rank))
     assert told(found)[1] == "likely"
-    assert "an exception that leads to `finally:` looks the same" in found.sure
 
 
 HOOKS = """

@@ -10,7 +10,7 @@ from cases import DATA
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.codec import load_snapshot
 
-CASES = ("decoding_ends_alone", "decoding_ends_alone_attached")
+CASES = ("decoding_ends_alone",)
 
 
 def condition_named(name: str, setting: str) -> str:

@@ -22,23 +22,7 @@ def told(body: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    "body", [COMPREHENSION, LOOP, LOOP.replace("send(edge, dst=peer)", "P2POp(isend, edge, peer)")]
-)
-def test_the_condition_that_makes_a_rank_a_neighbour(body: str) -> None:
-    assert told(body) == [(2, "if own.touches(box)")]
-
-
-@pytest.mark.parametrize(
     "body", [LOOP.replace("dst=peer", "dst=0"), LOOP.replace("near", "range(3)"), "    x = 1\n    y()\n"]
 )
 def test_who_is_named_without_a_choice(body: str) -> None:
     assert told(body) == []
-
-
-def test_the_list_of_messages_is_made_by_who_calls_the_function_that_waits() -> None:
-    body = "    ops = [P2POp(isend, edge, peer) for peer in near]\n    flush(ops)\n"
-    flush = "def flush(ops):\n    for work in batch_isend_irecv(ops):\n        work.wait()\n"
-    sources = (SourceText(FILE, "<module>", 1, HEAD + body + flush),)
-    case = Case(JobSnapshot(taken=0.0, mode="attach", sources=sources))
-    found = decided_around(case, (Frame(FILE, 7, "flush"), Frame(FILE, 4, "exchange")))
-    assert [(each.line, each.source) for each in found] == [(2, "if own.touches(box)")]

@@ -236,24 +236,6 @@ _TOLD = {
         """,
         ["except ImportError:"],
     ),
-    "one of several methods, where the others only return constants": (
-        """
-        class Remedy:
-            def wants(self, model):
-                return False
-        class Realign(Remedy):
-            def wants(self, model):
-                return self.drift > self.tolerance
-        def round(self):
-            chosen = next((r for r in self.remedies if r.wants(self.model)), None)
-            if chosen:  # asked
-                chosen.run()
-        """,
-        [
-            "chosen = next((r for r in self.remedies if r.wants(self.model)), None)",
-            "return self.drift > self.tolerance",
-        ],
-    ),
 }
 
 

@@ -115,30 +115,3 @@ def test_of_two_ways_out_neither_is_certain() -> None:
     text = text.replace("if time.time() > deadline:\n            break", "if late: break\n        if done(): break")
     found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
     assert not is_sure(found)
-
-
-def test_of_several_ways_out_what_a_round_works_out_comes_first() -> None:
-    text = """
-def fit(self, deadline):
-    while True:
-        loss = dist.all_reduce(x)
-        if self.frozen:
-            return
-        ratio = loss / best
-        if ratio < self.gain:
-            break
-        n += 1
-        if n == self.most:
-            return
-    dist.barrier()
-"""
-    reduce: Made = ("all_reduce", [(3, "fit"), (20, "main")])
-    barrier: Made = ("barrier", [(12, "fit"), (20, "main")])
-    calls = {rank: [reduce] * (3 if rank == 3 else 4) + [barrier] * (rank == 3) for rank in range(4)}
-    found = diagnose(made_calls(text, calls))
-    assert found.confidence == Confidence.LIKELY
-    assert found.divergence is not None
-    branch = found.divergence.branch
-    assert branch is not None
-    assert branch.condition == "if ratio < self.gain:"
-    assert [each.condition for each in branch.answers] == ["if self.frozen:", "if n == self.most:"]
