@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.recorded_tokens import pending_numbers
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
-from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.condition.last_round import is_in_one_round
+from hangdoc.diagnosis.condition.rounds_ahead import is_in_one_round
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain

@@ -10,8 +10,8 @@ from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
-from hangdoc.diagnosis.condition.last_round import rounds_of
 from hangdoc.diagnosis.condition.parted_alone import deciding_about, parted_alone
+from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation

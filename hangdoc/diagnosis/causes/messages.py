@@ -10,8 +10,7 @@ from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_th
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around
-from hangdoc.diagnosis.condition.way_to_message import issued_further_on
-from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import issued_further_on, loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names

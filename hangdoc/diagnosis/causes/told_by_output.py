@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.causes.deciding import answers_at, decided_by
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
+from hangdoc.diagnosis.condition.elsewhere.set_before import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.written import WrittenUnder, written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation

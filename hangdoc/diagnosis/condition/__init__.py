@@ -4,23 +4,18 @@
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``common_function``   the function in which both sides are
 ``candidates``        every guard at which the two stacks can have diverged
-``last_round``        those of a side that is in a later round than the other
+``rounds_ahead``      which round of its loops each side is in
 ``scored``            each of them with what its values say of it
 ``scores``            how likely each of them is, by its kind, its names and its values
-``decided_by_rank``   of several of them, the one that the rank decides some steps back
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
-``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
+``elsewhere``         conditions that do not stand around the call: in what is asked, set or raised before
 ``possible``          which of them the ranks' calls and values rule out
-``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
-``tested``            which candidates the table of what the ranks did confirms, and which it refutes
-``told``              which of them what one side alone wrote confirms
-``tried``             could an exception have led the culprits out of a try body?
+``choice``            those by which a reason has parted the sides, the likeliest first: read this one first
+``tested``            how a guard came out on each side, and the one at which recorders saw the sides part
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
-``way_to_message``    the conditions on the way to a message, past which its peer can have gone
 ``ways_past``         the conditions around a line that issues messages, by which a rank can have gone past it
 ``round_left_out``    a round of a loop in which a rank left out the message that another one awaits
 ``matching_message``  the line from which a rank issues what another one awaits, and what set its tag
-``around_message``    what is sent before a recv, and what leaves out the send after it
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further

@@ -1,13 +1,11 @@
 """The candidates: every guard at which the two sides can have diverged, and how likely each one is.
 
 Side 0 is the culprits, side 1 the others; each side is one stack and its ranks. From the outermost frame on, the two
-stacks are the same up to a function in which they are at different lines. Four kinds of guards can have sent them
+stacks are the same up to a function in which they are at different lines. Two kinds of guards can have sent them
 there:
 
 1. a guard around one side's line in that function, but not around the other's (``_in_common_function``);
-2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``);
-3. for a side that is in a later round than the other: what ``last_round`` finds;
-4. a condition on the rank around the line that made the object whose method only one side is in (``_around_makers``).
+2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``).
 
 Guards whose values are known to be the same on both sides are dropped; ``scores`` orders the others. Example:
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.last_round import rounds_of
+from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources

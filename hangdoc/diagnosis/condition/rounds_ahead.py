@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
+from hangdoc.diagnosis.condition.stack_comparison import (
+    common_rounds,
+    is_past,
+)
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import Site
 
@@ -41,3 +44,18 @@ def _are_ahead(case: Case, mine: list[Token], theirs: list[Token]) -> bool:
     if min(here) == max(here) == min(there) == max(there):
         return is_past(case.sources, *stacks) is not None
     return min(here) > max(there)  # the outermost loop that differs decides
+
+
+def rounds_of(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
+    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
+    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
+    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
+    if not names or not all(count.isdecimal() for each in counts for count in each):
+        return None
+    return list(map(int, counts[0])), list(map(int, counts[1]))
+
+
+def is_in_one_round(case: Case, rank: int, other: int) -> bool:
+    """True if the counters of the loops that both ranks are in show one round of them."""
+    rounds = rounds_of(case, rank, other)
+    return rounds is not None and rounds[0] == rounds[1]

@@ -20,9 +20,9 @@ import ast
 from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import DEEPEST, NAMED
-from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.set_before import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.ways_past import is_settled
 from hangdoc.diagnosis.context import Case

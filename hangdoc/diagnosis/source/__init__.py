@@ -7,6 +7,5 @@
 ``settings`` what set a value, one step back
 ``values``   the values of names on each rank, and whether they are still those that a guard tested
 ``stopped_by``  the user's lines that end a library's loop
-``equal_counts``  containers that hold equally many items on every rank
 ``locks``    the locks that a line acquires, and those that the statements around it hold
 """

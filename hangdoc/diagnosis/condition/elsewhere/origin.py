@@ -1,15 +1,6 @@
-"""Where what a call is given comes from: the line that set it, in the function of the call, in a caller, or of an
-attribute in any function; the loop whose items choose it, and what decides their order.
+"""The loop whose items choose the group that a call is given, in the function of the call or in a caller.
 
-Example: ranks give different roots to the broadcast in adopt(), and
-
-    90  def run(self):
-    91      source = self.best(losses)
-    92      self.adopt(source)
-    …   def adopt(self, root):
-    96          dist.broadcast(tensor, src=root)
-
-→ `source = self.best(losses)` at line 91. Of what several lines set, the conditions that they are under say more.
+Example: `for group in groups: reduce(group)`, and in reduce() `dist.all_reduce(x, group=group)` → that `for`.
 """
 
 from __future__ import annotations

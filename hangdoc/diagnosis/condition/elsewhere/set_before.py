@@ -13,6 +13,7 @@ three conditions are none either.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -339,3 +340,18 @@ class _Walk:
             ):
                 return guard
         return None
+
+
+def is_of_a_part(sources: Sources, condition: Condition) -> bool:
+    """True if the rank decides that condition, or what it asks: whoever has that part has been there from the start.
+
+    Example: `if self.last:`, set by `self.last = rank == world - 1` → True.
+    """
+    answers = (each for each in set_before(sources, condition.file, condition.line) if each.sets)
+    tests = (condition, *(test for each in answers for test in each.tests))
+    return any(pattern("rank_word").search(each.source) and not _asks_more(each.source) for each in tests)
+
+
+def _asks_more(test: str) -> bool:
+    """True of `rank == 2 and late` and of `step % world == rank`, which come out so at a time of their own."""
+    return not {"and", "or", "%"}.isdisjoint(re.findall(r"\w+|%", test))

@@ -1,13 +1,11 @@
 """How often each rank went round a loop, by the calls that its journal shows inside of it.
 
 Where one side is past a loop and the other is still inside, the loop explains the divergence only if the first side
-left it early. These are the questions that ``choice`` asks to find out:
+left it early. These are the questions that are asked to find out:
 
 ``left_early``        did one side leave before the other, in the same execution of the loop?
-``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
 ``is_over_own_parts`` does a library call there what it holds, as the layers of a model or registered handlers?
-``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
 executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left early. After [10, 10, 10], it did not.

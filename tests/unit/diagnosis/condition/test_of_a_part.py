@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.condition.decided_by_rank import is_of_a_part
+from hangdoc.diagnosis.condition.elsewhere.set_before import is_of_a_part
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.message import Condition
 from hangdoc.model.snapshot import SourceText
