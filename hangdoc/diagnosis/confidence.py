@@ -48,7 +48,7 @@ def how_sure(
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
-    unseen = unseen or _one_of_several(found)
+    unseen = unseen or ("" if seen else _one_of_several(found))
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
 
 
