@@ -107,6 +107,10 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     if point.guard.kind in CONDITIONS:
         condition = condition.removeprefix("if ")
     yield _Note(point.file, point.guard.line, "" if doubted else _ways(point, sides), condition=condition)
+    if point.made:
+        yield _Note(point.file, point.line, f"makes {point.made}")
+    if point.registered and point.line != point.guard.line:
+        yield _Note(point.file, point.line, f"registers {point.registered}()")
 
 
 def _is_in_one(case: Case, branch: Branch, point: BranchPoint) -> bool:

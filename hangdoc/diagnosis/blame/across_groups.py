@@ -17,6 +17,9 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.wording import ranks_text
 
+_Threads = dict[int, frozenset[int]]
+"""Rank → the threads from which it called on a group."""
+
 
 def order_across_groups(case: Case) -> Blame[Diverged] | None:
     """Each group by itself matches, and yet ranks wait for each other: repair the order across the groups.
@@ -65,8 +68,27 @@ def _groups_compared(case: Case) -> list[list[GroupHistory]]:
     waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
     groups = [h for h in case.histories if h.key in waited_in][:TRIED]
     pairs = [list(pair) for pair in combinations(groups, 2)]
+    threads = {history.key: _threads(history) for history in groups}
     compared = [groups, *pairs] if len(groups) > 2 else pairs
-    return list(compared)
+    return [each for each in compared if not _by_several_threads([threads[history.key] for history in each])]
+
+
+def _by_several_threads(groups: list[_Threads]) -> bool:
+    """True if some rank calls on the groups from threads of which none calls on two of them: threads take no turns, so
+    that in which order their calls come says nothing. ``groups``: the threads that call on each.
+
+    Example: the main thread calls on the default group, and an executor's, which saves, on its own → True.
+    """
+    smallest = min(groups, key=len, default={})
+    for rank in smallest:
+        own = [each.get(rank, frozenset()) for each in groups]
+        if all(own) and not any(one & other for one, other in combinations(own, 2)):
+            return True
+    return False
+
+
+def _threads(history: GroupHistory) -> _Threads:
+    return {rank: frozenset(t.thread_id for t in tokens if t.thread_id) for rank, tokens in history.tokens.items()}
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:

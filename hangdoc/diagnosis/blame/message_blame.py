@@ -25,6 +25,7 @@ from hangdoc.diagnosis.messages.faults import (
     crossed_tags,
     left_out,
     named_by_nobody,
+    skipped_by,
     wrong_peer,
     wrong_peer_by_stacks,
 )
@@ -126,7 +127,10 @@ def odd_message(
         if skipped.fewer > 1:
             sure = f"rank {skipped.rank} had made equally many {skipped.op}s before each such call"
         missing = MissingPartner(skipped, left_loop(case, skipped.rank))
-        return Blame(missing, (skipped.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+        once = skipped_by(case, skipped)
+        sure += f"; `{once.guard.condition}` is recorded to have come out there as never before" if once else ""
+        confidence = Confidence.CERTAIN if once is not None else Confidence.LIKELY
+        return Blame(missing, (skipped.rank,), proved=True, confidence=confidence, sure=sure)
     if found is None:
         return _without_partners(case)
     sides = [(found.sender,), (found.receiver,)]

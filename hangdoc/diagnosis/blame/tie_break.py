@@ -6,6 +6,7 @@ is new to a rank, the ranks' own histories, exits, whom others wait for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
@@ -58,8 +59,10 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     tried = (
         _by_condition_on_rank,
         _by_company,
+        _by_new_decision,
         _by_own_history,
         _by_its_end,
+        _by_waits,
     )
     for breaks in tried:
         found = breaks(case, options)
@@ -117,6 +120,12 @@ def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
     return alone[0], f"{ranks_text(others)} went the other way as well"
 
 
+def _by_new_decision(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits are recorded to have decided as never before, the reason in words)."""
+    fit = [(o, anew) for o in options if (anew := decided_by_culprits(case, o.alignment, o.guards))]
+    return fit[0] if len(fit) == 1 else None
+
+
 def decided_by_culprits(case: Case, alignment: Alignment, points: list[BranchPoint]) -> str:
     """'`if bad:` is recorded to have come out on rank 1 as never before', of the condition that parted the sides; ''
     where there is none, or the others are recorded to have done something new, or may have made a round too many."""
@@ -142,6 +151,33 @@ def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | Non
     # Where others have ended as well, ending is what the program does there.
     fit = [o for o in options if _ended_there(case, o.alignment) and not others_strayed(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} ended while others still communicate") if len(fit) == 1 else None
+
+
+def _by_waits(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(of groups that several sides made, the only option whose culprits hold up another rank, the reason in words).
+
+    Example: two pairs of ranks each made a group of their own; all wait for the one, nobody for the other → the first.
+    """
+    gaps = [option.alignment.first for option in options]
+    tokens = [token for gap in gaps if gap is not None for token in (gap.mine, gap.theirs) if token is not None]
+    # Of any other call, whoever made one too many is the one whom nobody waits for.
+    if case.hidden or options[0].alignment.history.blind or any(token.op != "new_group" for token in tokens):
+        return None
+    held_up: dict[int, set[int]] = {}
+    for wait in case.graph.waits:
+        held_up.setdefault(wait.waiter, set()).update(wait.on)
+    for calls in options[0].alignment.history.tokens.values():
+        for token in calls:
+            if token.pending:
+                held_up.setdefault(token.rank, set()).update(*token.sizes or ())  # whom it names has to come
+    fit = [option for option in options if _is_awaited(held_up, {*option.alignment.culprits})]
+    rest = " or ".join(_culprits_text(option) for option in options if option not in fit)
+    return (fit[0], f"no other rank waits for {rest}") if len(fit) == 1 else None
+
+
+def _is_awaited(held_up: Mapping[int, set[int]], culprits: set[int]) -> bool:
+    """True if a rank that is none of them waits for one of them."""
+    return any(on & culprits for rank, on in held_up.items() if rank not in culprits)
 
 
 def _culprits_text(option: _Option) -> str:

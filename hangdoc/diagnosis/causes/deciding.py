@@ -123,7 +123,10 @@ def condition_text(
     if point.quiet:
         return [condition, " decides which rounds communicate, and was decided by each rank for itself"]
     if kind in CONDITIONS:
-        return [condition, _truth(case, point, gap, here, there)]
+        made = f", under which {point.made} is made," if point.made else ""
+        if point.registered and point.line != point.guard.line:
+            made = f", under which {point.registered}() is registered,"
+        return [condition, made, _truth(case, point, gap, here, there)]
     if kind == "match":
         return [condition, " was taken on ", Ranks(here), " and not on ", Ranks(there)]
     if kind == "loop":
@@ -285,7 +288,11 @@ def decided_by(found: list[Answer]) -> list[BranchAnswer]:
 
 def has_namesakes(case: Case, point: BranchPoint) -> bool:
     """The same, though every rank has run the one of the guard before: it may have been another one this time."""
-    return point.level > 0 and not point.given and case.sources.methods(point.function) > 1
+    return (
+        point.level > 0
+        and not (point.made or point.registered or point.given)
+        and case.sources.methods(point.function) > 1
+    )
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:
@@ -300,7 +307,7 @@ def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition
     tested = {name.partition(".")[0] for name in point.guard.names}
     loops = [g for g in loops_around(tree, point.guard.line) if set(g.counters) - set(g.rounds)]
     loop = next((g for g in reversed(loops) if tested & (set(g.counters) - set(g.rounds))), None)
-    if loop is None and loops and not (is_telling(point) or point.seen):
+    if loop is None and loops and not (is_telling(point) or point.seen or point.told):
         loop = loops[-1] if _may_have_fewer(case, replace(point, guard=loops[-1])) else None
     token = (gap.mine, gap.theirs)[1 - point.guarded]
     if loop is None or (token is not None and is_inside(token, replace(point, guard=loop))):

@@ -25,13 +25,14 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
+from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role, is_implicit
 from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Stack
 
 
@@ -45,6 +46,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     culprits = blame.culprits
     stack = token.stack or case.activities[culprits[0]].stack
     chosen, loop = chosen_without_order(case, stack)
+    source = set_at(case.sources, stack, token.op, found.what) if loop is None else []
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
@@ -56,7 +58,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         ),
         joined(
             [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
-            chosen,
+            [Joined(source, " and "), f" {word_for(source)} it"] if source else chosen,
         ),
         "iterate in one order on all ranks (`sorted`)" if loop is not None else _fix_arguments(found, stack),
         decided_at=loop,
@@ -228,6 +230,10 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     if point.guard.kind == "decorator" and not point.rank_like:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
     if point.rank_like:
+        made = point.made or (f"{point.registered}()" if point.registered else "")
+        if made:
+            how = "make" if point.made else "register"
+            return ["take ", the_call, f" out of {made}, or {how} {made} on every rank"]
         return ["make ", the_call, f" on every rank, out of the part that depends on `{condition}`, or on none"]
     return _fix_condition(case, blame, gap, point, call)
 

@@ -8,8 +8,8 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.elsewhere.unordered import item_of_unordered
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.loops import item_loop
+from hangdoc.diagnosis.frames.stacks import fork, same_function
+from hangdoc.diagnosis.source.loops import item_loop, shared_item_loop
 from hangdoc.model.message import Condition
 
 
@@ -38,8 +38,19 @@ def items_differ(case: Case, gap: Gap, point: BranchPoint | None) -> Condition |
     if tree is not None and point is None:
         found = item_loop(tree, caller.line, plain(a.function))
     if found is None and _both_made_both(case, gap.mine, gap.theirs):
-        return None
+        return _chosen_by_items(case, gap.mine, gap.theirs)
     return Condition(found[1], caller.file, found[0]) if found is not None else None
+
+
+def _chosen_by_items(case: Case, mine: Token, theirs: Token) -> Condition | None:
+    """The loop that both calls are in, in one function, whose items choose between them."""
+    where = fork(mine.stack, theirs.stack)
+    if where.frames is None or not same_function(*where.frames):
+        return None
+    a, b = where.frames
+    tree = case.sources.function(a.file, a.line)
+    found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
+    return Condition(found[1], a.file, found[0]) if found is not None else None
 
 
 def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:

@@ -10,7 +10,8 @@ from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_th
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around
-from hangdoc.diagnosis.condition.ways_past import issued_further_on, loop_left, ways_past
+from hangdoc.diagnosis.condition.way_to_message import issued_further_on, way_to_message
+from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
@@ -195,7 +196,8 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
         return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
-    each = still_possible(case, [], peer) or []
+    given = way_to_message(case, peer)
+    each = still_possible(case, given, peer) or given
     return each if len(each) <= NAMED else []
 
 

@@ -7,11 +7,12 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.following import made_fewer
 from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
-from hangdoc.diagnosis.causes.deciding import what_decided
+from hangdoc.diagnosis.causes.deciding import answers_at, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, word_for
+from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, order_of_items, word_for
+from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -124,8 +125,15 @@ def _loop_of_both(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token
     if chosen is None:
         return "", None
     order: Message = [Does(blame.culprits, "iterates", "iterate"), " in another order"]
-    said = joined(["both are in ", chosen.loop, ", whose items choose the group: ", order], _decides_order([]))
-    return said, next(iter([]), None)
+    origin = order_of_items(case.sources, chosen)
+    said = joined(["both are in ", chosen.loop, ", whose items choose the group: ", order], _decides_order(origin))
+    return said, _reordered_under(case, chosen.loop) or next(iter(origin), None)
+
+
+def _reordered_under(case: Case, loop: Condition) -> Condition | None:
+    """The one test under which what the loop goes over is put in another order; None where there is none, or more."""
+    tests = [test for each in answers_at(case, loop) if each.how == REORDERED for test in each.tests]
+    return tests[0] if len(tests) == 1 else None
 
 
 def _decides_order(origin: list[Condition]) -> Message:
@@ -140,6 +148,7 @@ def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | Non
     chosen = chosen_by_item(case.sources, stack)
     if case.programs or chosen is None:
         return None
+    origin = order_of_items(case.sources, chosen)
     return Finding(
         "HD107",
         sentence(
@@ -151,11 +160,11 @@ def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | Non
                 [chosen.loop, " chooses the group: ranks that take its items in different orders wait for each other"],
                 ". Which rank's order differs, stacks alone do not show",
             ],
-            _decides_order([]),
+            _decides_order(origin),
         ),
         _SAME_ORDER,
         "the groups could not be seen",
-        decided_at=next(iter([]), None),
+        decided_at=next(iter(origin), None),
     )
 
 

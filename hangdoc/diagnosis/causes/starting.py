@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.causes.addresses import what_set_them
 from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
@@ -54,6 +55,7 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
     places = blame.found.places
     addresses: list[Message] = [[Ranks.of(ranks), f" at {where}"] for where, ranks in places.items()]
     line = place(case.activities[blame.culprits[0]].where)
+    deciding = what_set_them(case.sources, places)
     return Finding(
         "HD302",
         sentence(
@@ -64,10 +66,10 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
         ),
         joined(
             "the ranks were given different addresses for the rendezvous, so they wait on different stores",
-            "",
+            [Joined(deciding, " and "), " decides which address a rank gets"] if deciding else "",
         ),
         "give every rank the same MASTER_ADDR and MASTER_PORT, or the same init_method",
-        decided_at=None,
+        decided_at=deciding[-1] if deciding else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -35,16 +36,17 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap = blame.found.gap
     if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
         return None
+    within = _is_within_a_backward(case, blame, gap)
     choices = conditions_in_forward(case.sources)[:LISTED]
     seen = _seen_apart(case, blame, gap, choices)
     # A condition that keeps the rank from the line explains a backward that is missing as a whole.
     kept = blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)
-    if seen is None and kept:
+    if not within and seen is None and kept:
         return None
     culprits = Ranks(blame.culprits)
     choices = [seen] if seen is not None else choices
     first, second = (*choices[:1], None, None)[:2]
-    doubt = _LEFT_OUT if seen is None else _BY_ITS_CALLER
+    doubt = _LEFT_OUT if seen is None else "" if _is_recorded(case, blame, seen) else _BY_ITS_CALLER
     return Finding(
         "HD111",
         sentence(
@@ -59,8 +61,8 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _parts(case, blame, seen, choices),
         ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
-        + "; call model and backward() in every step (with loss * 0 if need be)",
-        doubt,
+        + ("" if within else "; call model and backward() in every step (with loss * 0 if need be)"),
+        doubt if not within else "which way forward() went was not seen" if seen is None and choices else "",
         first,
         second,
     )
@@ -80,9 +82,10 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
     Example: `if pictures is not None:`, and `pictures` is None where rank 1 ran its last round, and a tensor where the
     others are in theirs → that condition.
     """
+    recorded = [each for each in choices if _is_recorded(case, blame, each)]
     frame = gap.token.frame
-    if frame is None or []:
-        return next(iter([]), None)
+    if frame is None or recorded:
+        return next(iter(recorded), None)
     for each in choices:
         test = each.source.removeprefix("if ").removesuffix(":")
         mine, theirs = (
@@ -92,6 +95,10 @@ def _seen_apart(case: Case, blame: Blame[Diverged], gap: Gap, choices: Sequence[
         if (mine, theirs) in (({True}, {False}), ({False}, {True})):
             return each
     return None
+
+
+def _is_recorded(case: Case, blame: Blame[Diverged], test: Condition) -> bool:
+    return case.execution.is_new((test.file, test.line, test.source), blame.culprits, others_of(case, blame))
 
 
 def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
@@ -109,6 +116,21 @@ def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
         return ran_it
     rounds = _rounds_at(program.tokens, gap) + ([0] if ran_it else [])
     return len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
+
+
+def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if the rank issued some buckets of this backward, and not all: the sizes of the calls from one line repeat
+    with its buckets, and the rank's calls end in the middle of such a period.
+
+    Example: the others' sizes are a b a b, the rank's a b a → True.
+    """
+    history = blame.found.alignment.history
+    if history.inferred:
+        return False
+    theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
+    mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
+    mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
+    return len(mine) % (period(theirs) or 1) != 0
 
 
 def _rounds_at(tokens: Sequence[Token], gap: Gap) -> list[int]:

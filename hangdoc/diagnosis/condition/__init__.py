@@ -8,11 +8,12 @@
 ``scored``            each of them with what its values say of it
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loops``             rounds: did a side leave a loop early, skip a round, or begin elsewhere?
-``elsewhere``         conditions that do not stand around the call: in what is asked, set or raised before
+``elsewhere``         conditions that do not stand around the call: in what is asked, made, registered or raised before
 ``possible``          which of them the ranks' calls and values rule out
 ``choice``            those by which a reason has parted the sides, the likeliest first: read this one first
 ``tested``            how a guard came out on each side, and the one at which recorders saw the sides part
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
+``way_to_message``    the conditions on the way to a message, past which its peer can have gone
 ``ways_past``         the conditions around a line that issues messages, by which a rank can have gone past it
 ``round_left_out``    a round of a loop in which a rank left out the message that another one awaits
 ``matching_message``  the line from which a rank issues what another one awaits, and what set its tag

@@ -48,6 +48,10 @@ class BranchPoint:
     """One side has left this loop and the other has not; no counter contradicts that."""
     of_library: bool = False
     """It is a library's, which the user's code only runs."""
+    made: str = ""
+    """The class of the object that is made under it, where the call is in a method of that object."""
+    registered: str = ""
+    """The handler that is registered under it, where the call is in that handler."""
     doubt: str = ""
     """What else would look the same as this divergence."""
     own_arm: bool = False
@@ -63,6 +67,8 @@ class BranchPoint:
     """The recorded tests show that the sides parted here, see ``execution.parting``."""
     left_at: Guard | None = None
     """The condition at which the side that is not guarded was recorded to leave this loop."""
+    told: bool = False
+    """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
     """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
 
@@ -85,7 +91,7 @@ def is_of_rank_alone(guard: Guard) -> bool:
 
 def is_telling(point: BranchPoint) -> bool:
     """True if the condition's own values show that the sides took it differently."""
-    return point.differs or point.rank_like or point.both_arms or bool(point.given)
+    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made or point.registered)
 
 
 def is_left_by_exception(point: BranchPoint) -> bool:

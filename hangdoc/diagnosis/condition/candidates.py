@@ -1,11 +1,12 @@
 """The candidates: every guard at which the two sides can have diverged, and how likely each one is.
 
 Side 0 is the culprits, side 1 the others; each side is one stack and its ranks. From the outermost frame on, the two
-stacks are the same up to a function in which they are at different lines. Two kinds of guards can have sent them
+stacks are the same up to a function in which they are at different lines. Three kinds of guards can have sent them
 there:
 
 1. a guard around one side's line in that function, but not around the other's (``_in_common_function``);
-2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``).
+2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``);
+3. a condition on the rank around the line that made the object whose method only one side is in (``_around_makers``).
 
 Guards whose values are known to be the same on both sides are dropped; ``scores`` orders the others. Example:
 
@@ -27,8 +28,11 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
 from hangdoc.diagnosis.condition.common_function import common_function
 from hangdoc.diagnosis.condition.elsewhere.as_called import values_as_called
 from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen
+from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
+from hangdoc.diagnosis.condition.elsewhere.registered import registered_on_the_way
 from hangdoc.diagnosis.condition.scored import scored
 from hangdoc.diagnosis.condition.scores import (
+    BY_RANK,
     PLAIN,
 )
 from hangdoc.diagnosis.condition.stack_comparison import (
@@ -50,6 +54,8 @@ from hangdoc.diagnosis.source.values import SideRanks, Values, sides_differ
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
+_ANOTHER_HANDLER = "a handler that another file registers looks the same"
+_ENTRY_UNSEEN = "which entry of that table each rank looked up was not seen"
 _AROUND = "a condition around that one looks the same"
 
 
@@ -98,6 +104,7 @@ def diverging_guards(
                 continue
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
+    found += _around_makers(sources, values, ways, at, ranks)
     for side, way in enumerate(ways):
         chosen = contexts_chosen(sources, way, at)
         found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
@@ -223,3 +230,36 @@ def _jumps_further_in(sources: Sources, frame: Frame, around: list[Guard]) -> li
     tree = sources.function(frame.file, frame.line)
     loops = [guard.span for guard in around if guard.kind == "loop"]
     return jumps_further_in(tree, frame.line, loops[-1] if loops else None) if tree is not None else []
+
+
+def _around_makers(
+    sources: Sources,
+    values: Values,
+    ways: tuple[Stack, Stack],
+    at: int,
+    ranks: SideRanks,
+) -> list[BranchPoint]:
+    """The conditions on the rank under which the objects were made, or the handlers registered, that only one side is
+    in.
+
+    Where both sides are in such objects, made in the two arms of one condition, it only says that they differ.
+    """
+    found: list[BranchPoint] = []
+    for side in (0, 1):
+        makers: dict[str, list[list[BranchPoint]]] = {}
+        for made in made_on_the_way(sources, ways[side], ways[1 - side], at):
+            points = (scored(sources, values, g, made.frame, side, ranks, outside=False) for g in made.guards)
+            around = [replace(p, level=made.level, made=made.name) for p in points if p is not None and p.rank_like]
+            makers.setdefault(made.name, []).append(around)
+        # One that is made anywhere else may be the one.
+        found += [p for lines in makers.values() if all(lines) for around in lines for p in around]
+        for line in registered_on_the_way(sources, ways[side], ways[1 - side], at):
+            points = (scored(sources, values, g, line.frame, side, ranks, outside=False) for g in line.around)
+            doubt = "" if line.own else _ANOTHER_HANDLER
+            if line.table:  # its key was set by the rank
+                points = (p and replace(p, rank_like=True, score=BY_RANK) for p in points)
+                doubt = _ENTRY_UNSEEN
+            known = (replace(p, level=line.level) for p in points if p is not None and p.rank_like)
+            found += (replace(p, registered=line.name, doubt=doubt) for p in known)
+    arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
+    return [p for p in found if p.guard.place not in arms[1 - p.guarded]]

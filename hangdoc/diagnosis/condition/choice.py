@@ -176,7 +176,7 @@ def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list
     """
     found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
     found = [p for p in found if p.guard.kind in _DECIDE or _is_handler(p)]
-    found = [p for p in found if not (p.of_library or p.quiet)]
+    found = [p for p in found if not (p.of_library or p.made or p.registered or p.quiet)]
     found = [p for p in found if not p.alike and p.score > 0 and not is_contradicted(case, p, ranks)]
     return [p for p in found if _may_differ(case, p, ranks)]
 
@@ -210,7 +210,14 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     if not points:
         return []
     first, *more = points
-    if first.guard.kind not in _DECIDE or first.rank_like or first.differs or first.both_arms or first.seen:
+    if (
+        first.guard.kind not in _DECIDE
+        or first.rank_like
+        or first.differs
+        or first.both_arms
+        or first.seen
+        or first.told
+    ):
         return []
     shown = {(first.file, first.guard.place): first}
     for other in more:

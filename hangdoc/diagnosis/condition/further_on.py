@@ -66,7 +66,7 @@ def _may_have_passed(case: Case, way: Stack, others: tuple[int, ...]) -> bool:
 
 def _is_told(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
     """True if it is seen, and not only deduced from where the sides are, that they took the condition differently."""
-    if point.seen or point.differs or point.rank_like or point.of_library:
+    if point.seen or point.differs or point.rank_like or point.of_library or point.made or point.registered:
         return True
     under, others = ranks[point.guarded], ranks[1 - point.guarded]
     return decided(case.table, point.file, point.guard, under=under, others=others) in (SEEN, FITS)

@@ -24,6 +24,8 @@ PLAIN = 1.0
 """Any condition, to begin with."""
 _ON_RANK = 5.0
 """More for a condition on the rank."""
+BY_RANK = PLAIN + _ON_RANK
+"""What is set by a condition on the rank, and does not test it itself."""
 _VALUES_DIFFER = 3.0
 """More where the values in the condition differ between the sides."""
 _COUNT_DIFFERS = 1.0

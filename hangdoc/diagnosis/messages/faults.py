@@ -10,6 +10,7 @@ from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.condition.later_in_turn import may_come_later
 from hangdoc.diagnosis.condition.ways_past import stay_as_made
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -215,6 +216,15 @@ class LeftOut:
     def frame(self) -> Frame | None:
         """The line."""
         return next(iter(user_stack(self.stack)), None)
+
+
+def skipped_by(case: Case, found: LeftOut) -> Seen | None:
+    """The one condition that is recorded to have come out on the rank as never before, so that it left the message out;
+    None where there is none, or the peer came to its own message as it never had."""
+    if found.never or found.fewer > 1 or case.execution.anew(found.peer, case.activities[found.peer].stack, came=True):
+        return None
+    by = case.execution.anew(found.rank, found.stack, came=False)
+    return by[0] if len(by) == 1 else None
 
 
 def left_out(case: Case) -> LeftOut | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import way_out_guards
+from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
@@ -36,6 +36,29 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
     Example: `for x in xs: ⏎ if x > 9: ⏎ break` → [(2, 'if x > 9:')]; a `break` of an inner loop does not count.
     """
     return [(guard.line, guard.condition) for guard in way_out_guards(tree, line)]
+
+
+def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
+    """(line, text) of the innermost `for` around both lines, if its items decide which of the two is run, and may come
+    in another order: those of a range() do not.
+
+    Example: `for kind in kinds: ⏎ if kind == "a": f() ⏎ else: g()`, with the lines of f and g → the `for`.
+    """
+    loops = [n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
+    loop = max(loops, key=lambda n: n.lineno, default=None)
+    if loop is None or _is_range(without_wrappers(loop.iter)):
+        return None
+    # What counts the rounds is the same everywhere.
+    counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
+    items = _simple_names(loop.target) - counts
+    if any(items & _simple_names(_test_of(node)) and _separates(node, lines) for node in walk(loop)):
+        return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+    return None
+
+
+def _separates(node: ast.AST, lines: tuple[int, int]) -> bool:
+    """True if the statement holds one of the lines, but not both in the same block. Example: `if x: f() else: g()`."""
+    return any(holds(node, line) for line in lines) and _arm(node, lines[0]) != _arm(node, lines[1])
 
 
 def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
@@ -75,6 +98,10 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def _is_range(items: ast.expr) -> bool:
+    return isinstance(items, ast.Call) and last_name(items.func) == "range"
 
 
 def without_wrappers(items: ast.expr) -> ast.expr:
@@ -214,9 +241,21 @@ def asks_again(tree: ast.AST, line: int) -> bool:
     return any(isinstance(node, ast.Call) for test in tests for node in walk(test))
 
 
+def _test_of(node: ast.AST) -> ast.expr | None:
+    """What an `if` or a `match` tests."""
+    return node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
+
+
 def _simple_names(node: ast.AST | None) -> set[str]:
     """The names in an expression, without attributes. Example: `self.kind == kind` → {'self', 'kind'}."""
     return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
+
+
+def _arm(node: ast.AST, line: int) -> int:
+    """Which block of the statement holds the line; -1: none."""
+    blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
+    blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
+    return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
 
 
 def is_retry_loop(tree: ast.AST, line: int) -> bool:

@@ -6,8 +6,11 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, has_blocks, text_of, walk
+from hangdoc.diagnosis.source.syntax import dotted, has_blocks, names_in, text_of, walk
 from hangdoc.model.message import Condition
+
+_ALIKE = ("self.training", "return_dict", "output_attentions", "output_hidden_states")
+"""Names of what every rank sets alike."""
 
 
 def conditions_in_forward(sources: Sources) -> list[Condition]:
@@ -44,7 +47,7 @@ def _choices(node: ast.stmt, rest: list[ast.stmt]) -> list[tuple[int, str]]:
     return [
         (test.lineno, f"if {text_of(test)}{colon}")
         for test, colon, arms in choices
-        if _parts_called(arms[0]) != _parts_called(arms[1])
+        if _parts_called(arms[0]) != _parts_called(arms[1]) and not _is_alike(test)
     ]
 
 
@@ -56,3 +59,8 @@ def _parts_called(arm: list[ast.AST]) -> set[str]:
             function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
             called.add(dotted(function))
     return called - {""}
+
+
+def _is_alike(test: ast.expr) -> bool:
+    tested = names_in(test)
+    return bool(tested) and all(name in _ALIKE or name.isupper() for name in tested)

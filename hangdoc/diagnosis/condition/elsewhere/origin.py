@@ -1,28 +1,46 @@
-"""The loop whose items choose the group that a call is given, in the function of the call or in a caller.
+"""Where what a call is given comes from: the line that set it, in the function of the call, in a caller, or of an
+attribute in any function; the loop whose items choose it, and what decides their order.
 
-Example: `for group in groups: reduce(group)`, and in reduce() `dist.all_reduce(x, group=group)` → that `for`.
+Example: ranks give different roots to the broadcast in adopt(), and
+
+    90  def run(self):
+    91      source = self.best(losses)
+    92      self.adopt(source)
+    …   def adopt(self, root):
+    96          dist.broadcast(tensor, src=root)
+
+→ `source = self.best(losses)` at line 91. Of what several lines set, the conditions that they are under say more.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from hangdoc.diagnosis.bounds import DEEPEST
-from hangdoc.diagnosis.condition.elsewhere.as_called import expression_given
+from hangdoc.diagnosis.bounds import DEEPEST, NAMED
+from hangdoc.diagnosis.condition.elsewhere.as_called import expression_given, given_by_caller
+from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import group_expression
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
+    dotted,
     enclosing_function,
+    function_name,
     holds,
+    last_name,
     names_in,
     target_text,
     text_of,
     walk,
 )
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
+
+_Setting = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +51,48 @@ class ByItem:
     group: str
     loop: Condition
     way: Stack
+
+
+def set_at(sources: Sources, stack: Stack, op: str, what: str) -> list[Condition]:
+    """What sets the ``what`` ('root' or 'arguments') of the call of ``op`` at the innermost user's frame: the one line
+    that does, or the conditions that several lines, or a line elsewhere, are under.
+
+    [] for a constant, and where the source of a step is not there.
+    """
+    way = list(user_stack(stack))  # innermost first
+    tree = sources.function(way[0].file, way[0].line) if way else None
+    if tree is None:
+        return []
+    argument = _argument(tree, way[0].line, op, what)
+    tested = names_in(argument)
+    name = dotted(argument) if argument is not None else ""
+    if isinstance(argument, ast.IfExp) or (isinstance(argument, ast.Call) and what == "root"):
+        return [Condition(text_of(argument), way[0].file, argument.lineno)]
+    name = name or (tested[0] if len(tested) == 1 else "")
+    return _followed(sources, way, name)
+
+
+def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bool = False) -> list[Condition]:
+    """What sets the name of the innermost frame, there or under the callers' names for it; ``changing``: or changes its
+    items."""
+    for level, frame in enumerate(way[:DEEPEST]):
+        tree = sources.function(frame.file, frame.line)
+        if not name or tree is None:
+            return []
+        here = enclosing_function(tree, frame.line)
+        setting = list(_that_set(here, partial(_is_called, name), changing))
+        if setting:
+            return _deciding(tree, frame.file, setting)
+        caller = way[level + 1] if level + 1 < len(way) else None
+        given = given_by_caller(sources, frame, caller, name) if caller is not None else ""
+        made = expression_given(sources, frame, caller, name) if caller is not None and not given else None
+        if caller is not None and isinstance(made, ast.Call | ast.IfExp):
+            return [Condition(text_of(made), caller.file, made.lineno)]
+        if not given and "." in name:
+            attribute = name.rpartition(".")[2]
+            return _attribute_set(sources, attribute, changing=changing) or _answered(sources, attribute)
+        name = given
+    return []
 
 
 def chosen_by_item(sources: Sources, stack: Stack) -> ByItem | None:
@@ -62,7 +122,127 @@ def chosen_by_item(sources: Sources, stack: Stack) -> ByItem | None:
     return None
 
 
+def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
+    """What decides the order of the items that the `for` goes over: the line that sets them, the conditions under which
+    they are set, filled or put in order. [] where a function of the user's makes them: its answers say more.
+
+    Example: `order = [a, b] ⏎ if b.full(): ⏎ order.reverse() ⏎ for each in order:` → `if b.full():`.
+    """
+    tree = sources.function(chosen.loop.file, chosen.loop.line)
+    found = (n for n in walk(tree) if isinstance(n, ast.For | ast.AsyncFor)) if tree is not None else iter(())
+    node = next((n for n in found if n.lineno == chosen.loop.line), None)
+    over = node.iter if node is not None else None
+    while isinstance(over, ast.Call):
+        view = over.func.value if isinstance(over.func, ast.Attribute) and not over.args else None
+        inner = over.args[0] if over.args and last_name(over.func) in names("wraps_items") else None
+        if inner is None and (view is None or last_name(over.func) not in ("items", "keys", "values")):
+            return []
+        over = inner or view
+    return _followed(sources, chosen.way, dotted(over) if over is not None else "", changing=True)
+
+
+def _argument(tree: ast.AST, line: int, op: str, what: str) -> ast.expr | None:
+    """The expression that the call at that line gives for its root, or for its tensors."""
+    there = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line)]
+    calls = [n for n in there if op in last_name(n.func)] or [_filled_in(tree, n) for n in there]
+    calls = [n for n in calls if op in last_name(n.func)]
+    if len(calls) != 1:
+        return None
+    if what != "root":
+        return calls[0].args[0] if calls[0].args else None
+    by_keyword = [k.value for k in calls[0].keywords if k.arg in names("root_local")]
+    return by_keyword[0] if by_keyword else calls[0].args[1] if len(calls[0].args) > 1 else None
+
+
+def _filled_in(tree: ast.AST, call: ast.Call) -> ast.Call:
+    """``call`` with what a partial gives that its function was set to: `broadcast(x, src=root)` of `take(x)` after
+    `take = partial(broadcast, src=root)`."""
+    here, name = enclosing_function(tree, call.lineno), dotted(call.func)
+    values = [node.value for node in _that_set(here, partial(_is_called, name), False) if isinstance(node, ast.Assign)]
+    made = values[0] if len(values) == 1 else None
+    if not isinstance(made, ast.Call) or last_name(made.func) != "partial" or not made.args:
+        return call
+    function, *first = made.args
+    return ast.copy_location(ast.Call(function, [*first, *call.args], [*made.keywords, *call.keywords]), made)
+
+
+def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) -> list[Condition]:
+    """What decides how an attribute of that name is set, of whatever object, by other functions than `__init__`."""
+    found: dict[tuple[str, int], list[Condition]] = {}
+    for file, tree in sources.user_trees():
+        for node in _that_set(tree, partial(_is_attribute, attribute), changing):
+            if (file, node.lineno) not in found and function_name(tree, node.lineno) != "__init__":
+                found[file, node.lineno] = _deciding(tree, file, [node], elsewhere=True)
+    conditions = dict.fromkeys(each for some in found.values() for each in some)
+    return list(conditions) if len(conditions) <= NAMED else []
+
+
+def _answered(sources: Sources, attribute: str) -> list[Condition]:
+    """The one `return` of a property of that name, where there is one such property."""
+    found = [
+        (file, each)
+        for file, node in sources.user_definitions(attribute)
+        if any(last_name(by).endswith("property") for by in node.decorator_list)
+        for each in walk(node)
+        if isinstance(each, ast.Return) and each.value is not None
+    ]
+    return [Condition(text_of(each), file, each.lineno) for file, each in found] if len(found) == 1 else []
+
+
+def _is_called(name: str, node: ast.AST) -> bool:
+    return dotted(node) == name
+
+
+def _is_attribute(name: str, node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == name
+
+
+def _that_set(tree: ast.AST, is_meant: Callable[[ast.AST], bool], changing: bool) -> Iterator[_Setting]:
+    for node in walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = [p for t in targets for p in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])]
+            if changing:
+                parts = [p.value if isinstance(p, ast.Subscript) else p for p in parts]
+            if any(map(is_meant, parts)):
+                yield node
+        elif changing and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and called.attr in names("changes_order") and is_meant(called.value):
+                yield node
+
+
+def _deciding(tree: ast.AST, file: str, settings: list[_Setting], *, elsewhere: bool = False) -> list[Condition]:
+    """The one line that sets it; the conditions that not all of several lines are under, and those of a line that is
+    ``elsewhere`` and calls nothing. [] where nothing is told by them."""
+    around = [{g.place: g for g in guards(tree, node.lineno) if _decides(g)} for node in settings]
+    common = set.intersection(*(set(each) for each in around)) if len(around) > 1 else set()
+    found = [next((g for place, g in reversed(each.items()) if place not in common), None) for each in around]
+    conditions = dict.fromkeys(Condition(g.condition, file, g.line) for g in found if g is not None)
+    only = settings[0]
+    if len(settings) == 1 and not isinstance(only, ast.Expr):
+        asks = isinstance(getattr(only, "value", None), ast.Call)
+        if asks or not (elsewhere and conditions):
+            return [_as_condition(only, file)]
+    return list(conditions) if len(conditions) <= NAMED else []
+
+
+def _decides(guard: Guard) -> bool:
+    """False for a condition that is alike on all ranks, or differs from the beginning."""
+    if guard.kind == "try":
+        return guard.taken and guard.condition.startswith("except")
+    alike = pattern("same_everywhere").search(guard.condition)
+    for_all = [all(map(each, guard.names)) for each in (is_rank_name, pattern("job_setting").search)]
+    return guard.kind in ("if", "match") and not (alike or (guard.names and any(for_all)))
+
+
 def word_for(origin: list[Condition]) -> str:
     """What they do to it: conditions decide, other lines set."""
     decides = bool(origin) and origin[0].source.partition(" ")[0].rstrip(":") in ("if", "case", "except")
     return ("decide" if decides else "set") + ("s" if len(origin) == 1 else "")
+
+
+def _as_condition(node: _Setting, file: str) -> Condition:
+    if isinstance(node, ast.For):
+        return Condition(f"for {target_text(node.target)} in {text_of(node.iter)}:", file, node.lineno)
+    return Condition(text_of(node), file, node.lineno)
