@@ -12,7 +12,7 @@ from hangdoc.diagnosis.calls.history import END, Token, group_label
 from hangdoc.diagnosis.calls.moved import is_moved, left_over
 from hangdoc.diagnosis.calls.own_calls import calls_of
 from hangdoc.diagnosis.calls.stack_calls import group_shown
-from hangdoc.diagnosis.causes.deciding import who_asked
+from hangdoc.diagnosis.causes.deciding import may_run_another, who_asked
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
@@ -85,7 +85,10 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             case.values,
             came,
             past=found.past,
-            doubted=point.quiet or guessed or bool(also_on_the_way(found.branch_points)),
+            doubted=point.quiet
+            or guessed
+            or bool(also_on_the_way(found.branch_points))
+            or may_run_another(case, found.branch_point),
         )
         if point is not None
         else said

@@ -45,8 +45,17 @@ def left_loop(case: Case, rank: int) -> LeftLoop | None:
         if rank in inside or not inside:
             return None
         at = replace(frame, line=loop.line)
-        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, False)
+        later = _are_later(case, loop, frame, inside, gone)
+        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at, later)
     return None
+
+
+def _are_later(case: Case, loop: Guard, frame: Frame, inside: set[int], gone: set[int]) -> bool:
+    for name in loop.rounds[:1]:
+        counted = case.values.of(frame.file, frame.function, name)
+        if all(counted.get(rank, "").isdecimal() for rank in inside | gone):
+            return min(int(counted[rank]) for rank in inside) > max(int(counted[rank]) for rank in gone)
+    return False
 
 
 def _last_issued(case: Case, rank: int) -> Stack:

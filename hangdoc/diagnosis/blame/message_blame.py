@@ -10,6 +10,7 @@ from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
+from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.parted_alone import deciding_about, parted_alone
 from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
@@ -17,6 +18,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import (
     LeftOut,
     NamedByNobody,
@@ -78,9 +80,15 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if _turned_back(case, peer, waiter):
+                sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if went_past := _alone_past(case, peer, waiter):
                 sure = f"rank {peer} alone has run what skips a message"
                 found = replace(found, alone=went_past)
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            if len(stepping := _still_in_steps(case, waiter, peer)) > len(case.activities) - len(stepping):
+                sure = f"{ranks_text(stepping)} still in a step of the pipeline that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if not case.has_history and alone_in_exchange(case, (waiter,)):
                 return too_many((waiter,), (peer,))
@@ -99,6 +107,26 @@ class ExchangeTooMany(Explanation):
 def _alone_past(case: Case, peer: int, waiter: int) -> tuple[Condition, ...]:
     """Under what the peer alone has been that skips a message; () where the waiter alone has skipped one as well."""
     return () if skipped_alone(case, waiter) else tuple(skipped_alone(case, peer))
+
+
+def _still_in_steps(case: Case, waiter: int, peer: int) -> tuple[int, ...]:
+    """The ranks in a step of a pipeline's schedule, with the waiter, where the peer is in none: each step passes as
+    many messages on every stage, so that a stage out of it has made fewer steps than these."""
+    inside = {rank for rank, activity in case.activities.items() if is_in_schedule(activity.stack)}
+    return tuple(sorted(inside)) if waiter in inside and peer not in inside else ()
+
+
+def _turned_back(case: Case, peer: int, waiter: int) -> bool:
+    """True if the peer alone has left something behind in a suite that leaves a function, or a round, which the waiter
+    is in, where histories tell nothing.
+
+    Example: both run forward_micro(), in which `if not healthy(x): ⏎ self.dropped += 1 ⏎ return` comes before the send,
+    and dropped is 1 on the peer and 0 on all others.
+    """
+    others = tuple(sorted(case.seen - {peer}))
+    left = left_behind(case, ((peer,), others)) if not case.has_history and others else []
+    within = {(f.file, plain(f.function).rpartition(".")[2]) for f in user_stack(case.activities[waiter].stack)}
+    return any(each.side == 0 and each.jumps and (each.file, each.function) in within for each in left)
 
 
 def odd_message(
@@ -182,6 +210,13 @@ def is_from_anyone(activity: Activity) -> bool:
     ]
     named_none = bool(given) and set(given) == {"None"}
     return activity.kind == ActivityKind.RECV and ("anysource" in activity.operation or named_none)
+
+
+def messages_sent(case: Case, rank: int, peer: int) -> int:
+    """How many messages the rank has issued to that peer, of those that its journal has kept."""
+    journal = case.ranks[rank].journal
+    sends = journal.point_to_points if journal is not None else ()
+    return sum(message_way(message.op) == "send" and message.peer == peer for message in sends)
 
 
 def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -56,6 +56,9 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
         ),
     )
     others = tuple((rank,) for rank, _ in often.most_common() if rank != first)
+    if others and len(readings) == 1 and _is_awaited_in_more_groups(case, readings[0], first, others):
+        sure = f"{blamed.sure}; the groups are those that the calls' frames hold, and several wait for rank {first}"
+        return replace(blamed, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not others and _are_shown(case):
         return replace(blamed, sure=f"{blamed.sure}; the groups are those that the calls' frames hold")
     if not others and sum(rank == first for rank, _ in found) == 1:
@@ -78,6 +81,16 @@ def _at_its_line(case: Case, rank: int) -> tuple[int, ...]:
         r for r, a in case.activities.items() if a.where is not None and where is not None and same_line(a.where, where)
     )
     return tuple(sorted(alike)) or (rank,)
+
+
+def _is_awaited_in_more_groups(case: Case, reading: _Reading, first: int, others: Iterable[tuple[int, ...]]) -> bool:
+    """True if the groups of all calls are shown, and ranks in several of them wait for this one, but in one alone for
+    each other suspect."""
+    awaited: dict[int, set[_Members]] = {}
+    for wait in reading.graph.waits if _are_shown(case) else ():
+        for rank in wait.on:
+            awaited.setdefault(rank, set()).add(reading.groups.get(wait.waiter, ()))
+    return len(awaited.get(first, ())) > 1 and all(len(awaited.get(rank, ())) < 2 for (rank,) in others)
 
 
 def _is_past_its_group(case: Case, rank: int) -> bool:
@@ -146,6 +159,7 @@ def _readings(case: Case) -> Iterator[_Reading]:
     fit = [_that_fit(ranks, given, dimensions, world) for (_, given), ranks in lines.items()]
     if math.prod(map(len, fit)) > SCANNED:
         return
+    passed = {dimension for dimension in dimensions if _passes_within(seen, dimension)}
     for chosen in product(*fit):
         groups = {rank: members for rank, (_, members) in shown.items()}
         groups |= {
@@ -160,14 +174,7 @@ def _readings(case: Case) -> Iterator[_Reading]:
         suspects = tuple(rank for rank in world[:COMPARED] if graph.dissolves((rank,)))
         inner = [dimension for dimension in chosen if dimension != (world,)]
         if suspects:
-            distinct = (
-                len(
-                    {
-                        *inner,
-                    }
-                )
-                == len(inner) + 0
-            )
+            distinct = len({*inner, *passed}) == len(inner) + len(passed)
             yield _Reading(groups, graph, distinct, suspects)
 
 
@@ -206,6 +213,12 @@ def _lines(calling: list[Activity]) -> dict[tuple[Hashable, bool | None], list[i
         line = activity.where and (activity.where.file, activity.where.line)
         found.setdefault((line, is_given_group(activity.stack)), []).append(activity.rank)
     return found
+
+
+def _passes_within(seen: Mapping[int, Activity], dimension: _Dimension) -> bool:
+    """True if a message was given a group and is between members of a group of the dimension."""
+    given = [a for a in seen.values() if a.kind in MESSAGES and is_given_group(a.stack)]
+    return any(a.peer in _group_in(dimension, a.rank) for a in given)
 
 
 def _waits(

@@ -66,8 +66,6 @@ class WaitCycle(Explanation):
     """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
     """The ranks that hold it."""
-    new_order: tuple[Condition, ...] = ()
-    """What chose the order of the culprit's messages, which it never had before."""
     late: tuple[Condition, ...] = ()
     """Under what the culprit alone has been before it asked another rank for something that it never got."""
 
@@ -120,7 +118,6 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     turned = [rank for rank, another in ways.items() if another]
     if len(odd) > 1 and len(turned) == 1 and list(ways.values()).count(False) == len(ways) - 1:
         sure = f"{circle}; rank {turned[0]} alone came to its message by a way that it never went before"
-        found = replace(found, new_order=())
         return Blame(found, (turned[0],), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(odd) > 1 and (alike := _all_alike(case, ring, odd)):
         sure = f"{circle}; {ranks_text(alike)} have all gone the same way there"

@@ -211,7 +211,7 @@ def ways_past_all(sources: Sources, lines: list[Frame], functions: set[str]) -> 
     """What can lead past these lines, or past a call of a function that comes to one; tests of the rank go alike."""
     reached = (*lines, *(each.at for each in sources.user_calls(*functions)))
     found = (way for at in dict.fromkeys(reached) for way in ways_past(sources, at))
-    return tuple(way for way in dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def _by_place(

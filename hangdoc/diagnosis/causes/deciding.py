@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.bounds import LISTED
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.calls.own_calls import calls_of, who_came_by
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_telling
-from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
+from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
@@ -25,8 +26,10 @@ from hangdoc.diagnosis.condition.loops.loop_counts import calls_what_it_holds, g
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork, same_function
+from hangdoc.diagnosis.frames.stacks import fork, same_function, user_stack
+from hangdoc.diagnosis.source.evaluate import test_at
 from hangdoc.diagnosis.source.guards import CONDITIONS, loops_around
+from hangdoc.diagnosis.source.loops import reads_in_pieces
 from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
@@ -80,14 +83,52 @@ def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
             # Without a child of the others to compare it with, what it was started for is on its way as well.
             likeliest = [point for point in found if point.score == found[0].score]
             return [*_cited_truth(likeliest[0 if nearest else -1]), " in that process on its way there"]
+    for worker in _pool_workers(case, blame.culprits[0]):
+        found = on_own_way(case, (worker, ()), sides)
+        if found:
+            return [*_cited_truth(found[0]), " in that thread on its way there"]
     mine = case.activities[blame.culprits[0]].stack
     found = on_own_way(case, (mine, case.activities[others[0]].stack), sides)
+    if (chain := case.chains.get(blame.culprits[0])) is not None and chain.last.rank != blame.culprits[0]:
+        further_in = _still_in_its_loop(case, blame.culprits[0], others)
+        found = [] if further_in and any(_went_alike(case, found[:1], rank) for rank in others) else found
+        if further_in and not found:
+            return further_in
     within = [point for point in found if _since_the_lock(case, blame.culprits[0], point)]
     if not found:
         return ""
     point = (within or found)[0]
     first = blame.culprits[:1]
     return [*_cited_truth(point), " on ", Ranks(first), " on its way there", values_text(case, point, sides)]
+
+
+def _went_alike(case: Case, points: Sequence[BranchPoint], rank: int) -> bool:
+    """True if, by the values seen, the first condition went on that rank as it went on the culprit."""
+    for point in points:
+        test = test_at(case.sources.function(point.file, point.guard.line), point.guard.line)
+        return case.values.truths(point.file, point.function, test, (rank,))[rank] == point.guard.taken
+    return False
+
+
+def _still_in_its_loop(case: Case, rank: int, others: tuple[int, ...]) -> Message:
+    """'`for name in self.files:` (feed.py:61) goes on on rank 3 and has ended on ranks 1 and 2': of a rank that waits
+    for a thread of another one, which may need the others' calls as well; '' where no other has been in its loop."""
+    for frame in user_stack(case.activities[rank].stack):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = loops_around(tree, frame.line)
+        if tree is not None and reads_in_pieces(tree, frame.line):
+            continue  # one answer, in as many rounds as it has pieces
+        left = case.table.split(others if loops else (), frame.file, frame.line).ran
+        if left and not any(same_function(frame, f) for r in left for f in user_stack(case.activities[r].stack)):
+            return [cited(loops[-1], frame.file), " goes on on ", Ranks((rank,)), " and has ended on ", Ranks(left)]
+    return ""
+
+
+def _pool_workers(case: Case, rank: int) -> list[Stack]:
+    """The stacks of the rank's threads in which tasks of a pool wait for tasks of the same pool."""
+    process, found = case.ranks[rank].process, case.deadlocks.get(rank)
+    threads = process.last.threads if found is not None and process is not None and process.last is not None else ()
+    return [t.frames for t in threads if found is not None and {*found.pool}.intersection(user_stack(t.frames)[:1])]
 
 
 def _cited_truth(point: BranchPoint) -> list[Message]:
@@ -142,6 +183,8 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
     taken = point.guard.taken
     if point.own_arm:
         return [f" was {not taken} on ", Ranks(there)]
+    if may_run_another(case, point):
+        return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
     ranks = (there, here) if point.guarded else (here, there)
     further = further_on(case, gap, point, ranks)
     if further:
@@ -180,7 +223,8 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
         (name, case.values.tested(case.sources, point.file, point.function, point.guard, name))
         for name in telling_names(case.sources, case.values, point)
     ]
-    found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1]
+    later = is_of_later(case.sources, case.values, point, sides)
+    found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1 and not later]
     found += values_of_methods(case.values, point, sides).items()
     found = [(name, per_rank) for name, per_rank in found if name not in dict(point.given)]
     found += [(name, dict(given)) for name, given in point.given]
@@ -286,12 +330,35 @@ def decided_by(found: list[Answer]) -> list[BranchAnswer]:
     ]
 
 
+def may_run_another(case: Case, point: BranchPoint | None) -> bool:
+    """True if several classes have a method of this name: the other side may have run another one.
+
+    Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
+    """
+    return point is not None and not point.seen and has_namesakes(case, point) and not _all_have_run(case, point)
+
+
 def has_namesakes(case: Case, point: BranchPoint) -> bool:
     """The same, though every rank has run the one of the guard before: it may have been another one this time."""
     return (
         point.level > 0
         and not (point.made or point.registered or point.given)
         and case.sources.methods(point.function) > 1
+    )
+
+
+def _all_have_run(case: Case, point: BranchPoint) -> bool:
+    """True if every rank has issued a call from the very function of the guard before: then all run the same one."""
+    text = case.sources.text(point.file, point.guard.line)
+    if text is None or text.function != point.function or len(case.programs) < len(case.ranks):
+        return False
+    return all(
+        any(
+            frame.file == point.file and plain(frame.function) == point.function and text.holds(frame.line)
+            for stack in program.recording.issued_from
+            for frame in stack
+        )
+        for program, _ in distinct(case.programs)
     )
 
 

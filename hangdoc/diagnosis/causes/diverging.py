@@ -6,7 +6,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.causes.call_counts import call_counts
-from hangdoc.diagnosis.causes.deciding import chosen_without_order, item_of, what_decided
+from hangdoc.diagnosis.causes.deciding import chosen_without_order, item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.doubts import doubt_about_call, is_read
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
@@ -235,6 +235,9 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
             how = "make" if point.made else "register"
             return ["take ", the_call, f" out of {made}, or {how} {made} on every rank"]
         return ["make ", the_call, f" on every rank, out of the part that depends on `{condition}`, or on none"]
+    if may_run_another(case, blame.found.branch_point):
+        assert point is not None
+        return f"let every rank run the same {point.function}() and decide alike there, or call {call} outside of it"
     return _fix_condition(case, blame, gap, point, call)
 
 

@@ -98,7 +98,7 @@ def _of_rank(case: Case, rank: int) -> Iterator[Traceback]:
         thread = ended_thread(each.announced)  # of several that run one function, its name says which has ended
         if thread in named if thread else (own[-1].file, began) in living and not (each.announced and lost):
             continue
-        if not (each.announced):
+        if not each.announced:
             continue
         yield each
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -45,7 +46,7 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return _under_one_number(case, blame, gap.token)
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     if gap.kind == "insert" and gap.mine is not None and gap.mine.site == gap.token.site and gap.token.sizes:
-        return None
+        return _left_out(case, gap.mine, gap.token, callers, missing)
     return _made_by_some(case, blame, gap.token, callers, missing)
 
 
@@ -106,7 +107,45 @@ def _made_by_some(
     )
 
 
+def _left_out(
+    case: Case, mine: Token, token: Token, callers: tuple[int, ...], missing: tuple[int, ...]
+) -> Finding | None:
+    """HD303 of a line that makes several groups: ``missing`` left out the one that ``callers`` made in ``token``, and
+    make the next one, in ``mine``.
+
+    Example: `if members not in known and rank in members: ⏎ known[members] = new_group(members)`.
+    """
+    made = token.sizes[0] if token.sizes else ()
+    now: Message = [Does(missing, "is", "are"), " in ", doing(case.activities[missing[0]])] if missing else ""
+    next_one = mine.sizes[0] if mine.sizes else ()
+    return Finding(
+        "HD303",
+        sentence(
+            [["only ", Does(callers, "has", "have"), " made the process group of ", Ranks(made)], at(token.frame)],
+            [now, [", for the group of ", Ranks(next_one)] if next_one and mine.pending else ""] if now else "",
+        ),
+        _OF_ALL,
+        _CALL_IT_ON_ALL,
+    )
+
+
 _SAME_GROUPS = "new_group is a collective of all ranks of the job: all have to make the same groups in the same order"
+
+_BY_MEMBERS = (
+    "with `use_local_synchronization=True`, torch names a group after its members and the number of groups that the "
+    "rank has made before, so its members wait for each other under different names"
+)
+
+
+_SAME_NUMBER = (
+    "let all members of a group make equally many groups before it, or leave `use_local_synchronization` out and call "
+    "new_group on every rank, in the same order"
+)
+
+
+def _is_by_members(blame: Blame[Diverged]) -> bool:
+    gap = blame.found.gap
+    return gap is not None and gap.token.group[0] == LOCAL
 
 
 def _unlike_groups(
@@ -122,6 +161,14 @@ def _unlike_groups(
         ]
         for token, frame, ranks in making
     ]
+    if _is_by_members(blame):
+        (_, frame, more), (_, _, less) = making
+        return Finding(
+            "HD303",
+            sentence([Ranks(more), " made a process group that ", Ranks(less), " did not make", at(frame)]),
+            joined(what_decided(case, blame), _BY_MEMBERS),
+            _SAME_NUMBER,
+        )
     unlike = len({token.sizes for token, _, _ in making}) > 1
     decided = what_decided(case, blame)
     lines = {(frame.file, frame.line): frame for _, frame, _ in making if frame is not None}

@@ -124,7 +124,6 @@ def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awai
     sides = (ranks, others)
     left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
     left = [each for each in left if each.side == 0]
-    left = list(left) or left
     return Joined([told(each, sides) for each in left]) if 0 < len(left) <= NAMED else ""
 
 

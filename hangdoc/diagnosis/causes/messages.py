@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
@@ -11,11 +11,14 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
 from hangdoc.diagnosis.condition.own_peers import decided_around
 from hangdoc.diagnosis.condition.way_to_message import issued_further_on, way_to_message
-from hangdoc.diagnosis.condition.ways_past import loop_left, ways_past
+from hangdoc.diagnosis.condition.ways_past import around_line, loop_left, ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.messages.faults import skipped_by
+from hangdoc.diagnosis.source.guards import loops_around
+from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, conditions_in, joined, sentence
@@ -77,7 +80,7 @@ def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     left = found.left
     if left is not None and last is not None and not issued_further_on(case, waiter, peer):
-        return None
+        return _ended_at(case, last[1])
     if left is not None and not case.has_history:
         return left.way_out or Condition(left.condition, left.frame.file, left.frame.line)
     return next(iter(_by_stacks(case, found, waiter, peer)), None)
@@ -85,7 +88,11 @@ def _decided_at(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
 
 def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
     """A rank that waits for a message of a culprit's: the one whose message the culprit once skipped, else any."""
-    waiting = [a for a in case.activities.values() if a.kind in MESSAGES and a.peer in blame.culprits]
+    waiting = [
+        a
+        for a in case.activities.values()
+        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
+    ]
     skipped = blame.found.skipped
     robbed = (a for a in waiting if skipped is not None and a.rank == skipped.peer)
     of_anyone = (a for a in case.activities.values() if is_from_anyone(a))
@@ -122,11 +129,12 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
     if is_from_anyone(waiter) and not case.has_history:
         return f"rank {rank} takes a message of any rank"
     if is_from_anyone(waiter):
-        counted = {r: 0 for r in sorted(case.activities) if r not in (rank, peer)}
+        counted = {r: messages_sent(case, r, rank) for r in sorted(case.activities) if r not in (rank, peer)}
         each = {r: count for r, count in counted.items() if count}
+        fewer = messages_sent(case, peer, rank)
         if len(set(each.values())) != 1:
-            return f"rank {rank} takes a message of any rank, and rank {peer} has sent it {0}"
-        sent: Message = [Ranks(tuple(each)), f" sent it {next(iter(each.values()))} each, rank {peer} {0}"]
+            return f"rank {rank} takes a message of any rank, and rank {peer} has sent it {fewer}"
+        sent: Message = [Ranks(tuple(each)), f" sent it {next(iter(each.values()))} each, rank {peer} {fewer}"]
         return [f"rank {rank} takes a message of any rank: ", sent]
     if here is not None and there is not None:
         to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
@@ -155,9 +163,14 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if found.alone:
         been: Message = [f"by what it ran or wrote, rank {peer} alone has been under ", Joined(found.alone, " and ")]
         return [*clauses, [been, ", which skips a message"]]
-    clauses += _conditions(case, stack, peer, told=left is not None)
+    once = skipped_by(case, skipped) if skipped is not None else None
+    if once is not None:
+        decided = Condition(once.guard.condition, once.frame.file, once.guard.line)
+        clauses.append([decided, f" was {not once.guard.taken} there for the first time"])
+    else:
+        clauses += _conditions(case, stack, peer, told=left is not None)
     if skipped is not None and skipped.never and skipped.frame is not None and not any(conditions_in(clauses)):
-        around = by_evidence(case, [], peer)
+        around = by_evidence(case, around_line(case, skipped.frame), peer)
         clauses.append(["whether it is called depends on ", Joined(around, " and ")] if around else "")
     if not case.has_history and (traces := left_alone(case, peer)):
         clauses += [told_of(case, each) for each in traces]
@@ -234,6 +247,22 @@ def _conditions(case: Case, stack: Stack, peer: int, *, told: bool) -> list[Mess
     ]
 
 
+def _ended_at(case: Case, stack: Stack) -> Condition | None:
+    """The condition on the way to the message by which the rank left the loop as well; None where there is none.
+
+    Example: `while True: ⏎ … ⏎ if token == eos: ⏎ return ⏎ dist.send(…)` → the `if`.
+    """
+    on_the_way, left = ways_past(case, stack)
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        loop = next(reversed(loops_around(tree, frame.line)), None)
+        if tree is not None and loop is not None:
+            out = [Condition(text, frame.file, line) for line, text in ways_out(tree, loop.line)]
+            only = left[0] if len(out) == len(left) == 1 else None
+            return next((each for each in reversed(on_the_way) if each in out), only)
+    return None
+
+
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:
     """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it;
     None where older ones are forgotten or nobody recorded them."""
@@ -272,6 +301,11 @@ def _count(case: Case, rank: int, peer: int, kind: str) -> int | None:
     if journal is None or not journal.has_all_messages:
         return None
     return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer)
+
+
+def _answers(case: Case, rank: int, peer: int) -> bool:
+    other = case.activities[peer]
+    return other.kind in MESSAGES and other.peer == rank and other.kind != case.activities[rank].kind
 
 
 def _nth(number: int) -> str:

@@ -98,7 +98,6 @@ def dead_worker(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     where = case.activities[rank].where
     below = below_user(_stack(process))
     method = plain(below[-1].function) if below else ""
-    begun: Message = ""
     siblings = len([each for each in process.children if each is not child and each.role == child.role])
     kept = "the processes that were forked after it still hold its end of the pipe, so no error is raised"
     return Finding(
@@ -106,7 +105,7 @@ def dead_worker(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         sentence(
             [
                 [f"rank {rank} waits in {method or 'a message'}() at ", place(where), " for a process that has ended"],
-                [f": {title_of(child)}", [",", begun] if begun else ""],
+                f": {title_of(child)}",
             ],
             where_they_wait(case, others_of(case, blame)),
         ),

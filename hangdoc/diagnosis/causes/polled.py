@@ -47,7 +47,6 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
     calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, where.line)] if tree is not None else []
     stores = {object_of(call) for call in calls if last_name(call.func) in names("waits_for_key")} - {""}
     found: dict[Frame, list[Condition]] = {}
-    looped: dict[Frame, list[Condition]] = {}
     filling = list(sources.user_calls(*names("fills_store"))) if stores else []
     own = [each for each in filling if object_of(each.call) in stores]
     for each in own or [each for each in filling if sets_key_named_at(sources, where, each.call)]:
@@ -56,9 +55,6 @@ def set_elsewhere(sources: Sources, where: Frame) -> tuple[Frame, list[Condition
             around = conditions_of_call(sources, at, (where,)) or started_under(sources, at, (where,))
             deciding = [c for c in around if may_differ(sources, at, c)]
             found.update({at: deciding} if deciding else {})
-            looped[at] = []
-    if not found and len(looped) == 1:
-        found = {at: loops for at, loops in looped.items() if loops}
     return next(iter(found.items())) if len(found) == 1 else None
 
 

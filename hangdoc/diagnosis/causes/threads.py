@@ -13,12 +13,14 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import cited, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import state
+from hangdoc.diagnosis.condition.loops.leading_out import leading_out
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.awaits import awaits_in_loops
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 
 
@@ -40,7 +42,9 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         held = [f" from rank {asked.rank}, which waits at ", place(asked.where), " for a further call", of, "; "]
     skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
     decided = what_decided(case, blame)
-    if not (decided or dropped):
+    lines = awaits_in_loops(case.sources, first.where) if first.where is not None and not decided else []
+    ways = list(dict.fromkeys(each for line in lines for each in leading_out(case.sources, line)))[:NAMED]
+    if not (decided or lines or dropped):
         # No branch between the two stacks: what the waiting ranks passed on their way, the culprits took otherwise.
         decided = passed_on_its_way(case, replace(blame, culprits=waiting))
         skips = list(dict.fromkeys(ways_past(case, waiting[0], culprits[0])))[:NAMED] if not decided else []
@@ -67,10 +71,11 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
             decided,
             where,
             ["what it goes over leaves items out by ", Joined(dropped, " and ")] if dropped else "",
+            [Joined(ways, " or "), " leads out of the loop that makes the call"] if ways else "",
         ),
         f"let every rank call {further[0] if further else called}() equally often (with an empty contribution in place "
         "of none), or let it answer without those that are done",
-        decided_at=next(iter(dropped), None),
+        decided_at=next(iter((*dropped, *ways)), None),
     )
 
 

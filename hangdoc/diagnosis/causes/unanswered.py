@@ -52,9 +52,7 @@ def unanswered(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         ),
         joined(
             [f"rank {server} itself waits in a call that needs ", Ranks(askers), why],
-            "",
             rounds,
-            "",
         ),
         fix,
         decided_at=next(iter((*late,)), again),

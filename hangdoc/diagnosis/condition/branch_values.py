@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.frames.names import is_rank_name
+from hangdoc.diagnosis.source.evaluate import goes_alike
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.sources import Sources
@@ -32,7 +33,7 @@ def describe(
     condition of kind 'if', with loss and best as seen now and its truth on each side, inferred from the path.
     """
     guard = point.guard
-    shown = _values_now(point, sources, values, past=past)
+    shown = _values_now(point, sources, values, past=past) if not is_of_later(sources, values, point, ranks) else []
     for name, given in point.given if not past else ():
         shown = [each for each in shown if each.name != name] + _by_value(name, dict(given))
     for name, per_rank in values_of_methods(values, point, ranks).items() if not past else ():
@@ -47,12 +48,23 @@ def describe(
     return Branch(point.file, guard.line, guard.condition, kind, tuple(shown))
 
 
+def is_of_later(sources: Sources, values: Values, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if by the values of now the condition goes the same way on both sides, so that one of them has set them
+    anew since it was tested. Example: `if page is not None:` with the page of a later round on the side that once had
+    none."""
+    guard = point.guard
+    seen = {name: values.tested(sources, point.file, point.function, guard, name) for name in guard.names}
+    if point.rank_like or guard.kind not in CONDITIONS or not seen:
+        return False  # the rank is worth showing, whatever else has changed
+    if any(sides_differ(each, ranks) is None for each in seen.values()):
+        return False
+    return goes_alike(sources.function(point.file, guard.line), guard.line, seen, ranks)
+
+
 def _values_now(point: BranchPoint, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:
     """The values of the condition's names that are still those that were tested, and a loop's counts that differ."""
     guard = point.guard
-    counted = [
-        *guard.names,
-    ]
+    counted = [*guard.names, *counter_values(point, values)]
     shown: list[BranchValue] = []
     for name in counted if guard.kind == "loop" else telling_names(sources, values, point):
         found = _by_value(name, values.tested(sources, point.file, point.function, guard, name))
@@ -100,3 +112,13 @@ def values_of_methods(values: Values, point: BranchPoint, ranks: SideRanks) -> d
     names = point.guard.names if point.guard.kind in CONDITIONS else ()
     read = (values.reached(point.file, point.function, name) for name in names)
     return {name: per_rank for each in read for name, per_rank in each.items() if sides_differ(per_rank, ranks)}
+
+
+def counter_values(point: BranchPoint, values: Values) -> dict[str, dict[int, str]]:
+    """Name → rank → value of the loop's counters that differ between ranks. Example: {'step': {0: '7', 1: '8'}}."""
+    found = {}
+    for name in point.guard.counters:
+        per_rank = values.of(point.file, point.function, name)
+        if len(set(per_rank.values())) > 1 and all(v.lstrip("-").isdigit() for v in per_rank.values()):
+            found[name] = per_rank
+    return found

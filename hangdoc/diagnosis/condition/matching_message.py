@@ -8,15 +8,18 @@ rank 1 sends another one at line 47 now.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.message_pairs import paired
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer
+from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.settings import argument_of, place_of
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import holds, last_name, names_in, text_of, walk
+from hangdoc.diagnosis.source.syntax import function_name, holds, last_name, names_in, text_of, walk
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -70,6 +73,54 @@ def matching(case: Case, waiter: Activity, peer: int) -> Matching | None:
     return Matching(found[-1][0], op, found[-1][1], lines) if found else None
 
 
+def has_gone_past(case: Case, stack: Stack, rank: int) -> bool:
+    """True if the rank is further down in the function that issues the message, and has issued another one there since
+    it last came by the line, so that it left this one out.
+
+    Example: it sent at lines 45, 47, 47, and is at line 47.
+    """
+    way = fork(stack, case.activities[rank].stack)
+    there, now = way.frames if way.frames else (None, None)
+    journal = case.ranks[rank].journal
+    if there is None or now is None or journal is None or there.file != now.file or now.line <= there.line:
+        return False
+    issued = [_line(user_stack(journal.stack(message.stack))) for message in journal.point_to_points]
+    given = _line(user_stack(stack))
+    if given not in issued or issued[-1] == given:
+        return False
+    *before, last = issued
+    return _last(before, last) > _last(before, given)
+
+
+def tag_set_by(sources: Sources, frame: Frame | None) -> list[Answer]:
+    """What set the tag that the call at the line gives; [] where it gives none, or nothing decides about it.
+
+    Example: `dist.send(x, nxt, tag=self.sent)`, and `if len(x): ⏎ self.sent += 1` → `self.sent` is counted under the
+    `if`.
+    """
+    tag = _tag_at(sources, frame)
+    at = place_of(sources, frame.file, frame.line) if frame is not None else None
+    return set_by(sources, at, tag, by_rank=False) if tag is not None and at is not None else []
+
+
+def of_same_tag(sources: Sources, frame: Frame | None, calls: Sequence[str]) -> Frame | None:
+    """The one line of the program that calls one of these with the tag, as it is written, of the call at that line.
+
+    Example: of `dist.recv(shape, src, tag=HEADER)` → the line of `dist.send(shape, dst, tag=HEADER)`.
+    """
+    tag = _tag_at(sources, frame)
+    if tag is None:
+        return None
+    found = [
+        each
+        for each in sources.user_calls(*calls)
+        if (given := argument_of(each.call, [], *names("tag_local"))) is not None and text_of(given) == text_of(tag)
+    ]
+    if len({(each.file, each.call.lineno) for each in found}) != 1:
+        return None
+    return Frame(found[0].file, found[0].call.lineno, function_name(found[0].tree, found[0].call.lineno))
+
+
 def tag_of_both(sources: Sources, here: Frame | None, there: Frame | None) -> str:
     """How the tag is written at both lines, 'self.tag(micro)'; '' where they write it otherwise, or as a constant."""
     tags = [_tag_at(sources, frame) for frame in (here, there)]
@@ -91,3 +142,7 @@ def _tag_at(sources: Sources, frame: Frame | None) -> ast.expr | None:
 
 def _line(stack: Stack) -> _Line | None:
     return (stack[0].file, stack[0].line) if stack else None
+
+
+def _last(lines: list[_Line | None], line: _Line | None) -> int:
+    return max((at for at, each in enumerate(lines) if each == line), default=-1)

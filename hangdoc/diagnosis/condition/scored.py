@@ -15,10 +15,12 @@ from hangdoc.diagnosis.condition.scores import (
 )
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import is_rank_name, pattern
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.evaluate import goes_alike
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.set_meanwhile import is_set_meanwhile
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.type_tests import asks_only_for_types
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame
 
@@ -58,7 +60,8 @@ def scored(
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     if differs and not shown and not rank_like:
-        differs = True
+        tested = {name: values.tested(sources, frame.file, frame.function, guard, name) for name in guard.names}
+        differs = not goes_alike(sources.function(frame.file, guard.line), guard.line, tested, ranks)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and tests_item(sources, guard, frame.file)
@@ -117,9 +120,15 @@ def _scored_loop(
     counting = (name for name in guard.counters if name not in later)
     counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in counting]
     counts_differ = any(counters)
-    if False in counters and not counts_differ:
+    if False in counters and not counts_differ and not _can_be_left(sources, guard, frame):
         return None
     return replace(branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
+
+
+def _can_be_left(sources: Sources, loop: Guard, frame: Frame) -> bool:
+    """True for a `while` with a `break` or `return` under a condition."""
+    tree = sources.function(frame.file, loop.line)
+    return loop.condition.startswith("while ") and tree is not None and bool(way_out_guards(tree, loop.line))
 
 
 def _scored_in_library(
@@ -134,6 +143,8 @@ def _scored_in_library(
     differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.names]
     if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
         return None
+    if not any(differ) and asks_only_for_types(sources.function(frame.file, guard.line), guard.line, guard.condition):
+        return None  # every rank gives the library objects of the same types
     score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
     return replace(branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
 

@@ -7,15 +7,15 @@ import ast
 from hangdoc.diagnosis.condition.branch_point import is_of_rank_alone
 from hangdoc.diagnosis.condition.stack_comparison import waits_only
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.names import is_rank_name
+from hangdoc.diagnosis.frames.names import is_rank_name, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in, loops_around
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
-from hangdoc.diagnosis.source.syntax import walk
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, walk
 from hangdoc.model.asked import answers_to
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 
 def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
@@ -38,6 +38,13 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
             # What goes alike in each round decides nothing, where anything else is on the way.
             return ([each for each in on_the_way if each not in alike] or on_the_way)[-2:], left[:2]
     return [], []
+
+
+def around_line(case: Case, frame: Frame) -> list[Condition]:
+    """The two nearest conditions around the line, in its own function, by which a rank can go past it."""
+    tree = case.sources.function(frame.file, frame.line)
+    found = [g for g in guards(tree, frame.line) if _may_differ(g)] if tree is not None else []
+    return [_cited(g, frame.file) for g in found if not is_settled(case, g, frame.file)][-2:]
 
 
 def loop_left(case: Case, stack: Stack, rank: int) -> Condition | None:
@@ -83,9 +90,22 @@ def is_settled(case: Case, guard: Guard, file: str) -> bool:
     owners = {owner for name in guard.names for owner, dot, last in [name.partition(".")] if dot and "." not in last}
     if len([name for name in guard.names if name.count(".") == 1]) != len(guard.names):
         return False
-    if not all(owner == "self" for owner in owners):
+    if not all(owner == "self" or _stands_for_own(case, owner, guard, file) for owner in owners):
         return False
     return stay_as_made(case, {name.rpartition(".")[2] for name in guard.names}, file)
+
+
+def _stands_for_own(case: Case, name: str, guard: Guard, file: str) -> bool:
+    """True if the local name is set once around the guard, to an attribute of `self` that stays as it was made."""
+    tree = case.sources.function(file, guard.line)
+    here = enclosing_function(tree, guard.line) if tree is not None else None
+    given = [
+        node.value
+        for node in (walk(here) if here is not None else ())
+        if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
+    ]
+    own = dotted(given[0]) if len(given) == 1 else ""
+    return own.startswith("self.") and own.count(".") == 1 and stay_as_made(case, {own.rpartition(".")[2]}, file)
 
 
 def stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
@@ -109,9 +129,16 @@ def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool
     if "(" in guard.condition or not guard.names:
         return False
     if any(name in loop.rounds for loop in loops for name in guard.names):
-        return all("." not in name or is_rank_name(name) for name in guard.names)
+        return all("." not in name or is_rank_name(name) or _is_of_the_job(case, name, file) for name in guard.names)
     last = {name.rpartition(".")[2] for name in guard.names}
     return all(name.startswith("self.") for name in guard.names) and stay_as_made(case, last, file)
+
+
+def _is_of_the_job(case: Case, name: str, file: str) -> bool:
+    """True for a setting, the number of ranks, and for what an object got when it was made: `self.world`."""
+    if pattern("job_setting").search(name) or pattern("count_of_ranks").search(name):
+        return True
+    return name.count(".") == 1 and stay_as_made(case, {name.rpartition(".")[2]}, file)
 
 
 def _cited(guard: Guard, file: str) -> Condition:

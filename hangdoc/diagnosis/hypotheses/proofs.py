@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hangdoc.diagnosis.blame.arguments import disagreement_of
+from hangdoc.diagnosis.blame.died_threads import died_thread
 from hangdoc.diagnosis.blame.post_mortem import own_failures
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.state.endings import ended_well, is_echo
+from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import GONE, ActivityKind
 from hangdoc.model.process import Process
 
@@ -47,10 +49,12 @@ def _still(case: Case) -> Iterable[int]:
 
     An end without an error proves nothing: a rank may be done that others wait for in a call too many.
     """
+    awaited = {rank for wait in distinct_waits(case.graph.waits) for rank in wait.on}
     yield from _in_a_circle(case)
     for rank, activity in case.activities.items():
         held = activity.kind in _HELD or rank in case.deadlocks
-        if held or False or (activity.kind in GONE and _has_failed(case, rank)):
+        lost = rank in awaited and died_thread(case, rank) is not None
+        if held or lost or (activity.kind in GONE and _has_failed(case, rank)):
             yield rank
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,21 @@ def test_at(tree: ast.AST | None, line: int) -> ast.expr | None:
     """What the only `if` at the line tests; None where there is none, or several."""
     nodes = [n for n in walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == line] if tree else []
     return nodes[0].test if len(nodes) == 1 else None
+
+
+def goes_alike(
+    tree: ast.AST | None, line: int, seen: Mapping[str, Mapping[int, str]], sides: Iterable[Iterable[int]]
+) -> bool:
+    """True if the `if` at the line goes the same way on all these ranks by the values of its names, though they differ.
+
+    Example: `if n % 10 == 9:` with n = 9 on side 0, which is in there, and 19 on side 1, which has gone through all
+    rounds since → True.
+    """
+    test = test_at(tree, line)
+    if test is None:
+        return False
+    values = ({name: own[rank] for name, own in seen.items() if rank in own} for side in sides for rank in side)
+    return {truth(test, each) for each in values} in ({True}, {False})
 
 
 def value_of(expression: ast.AST, values: Mapping[str, str]) -> str:

@@ -258,6 +258,29 @@ def _arm(node: ast.AST, line: int) -> int:
     return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
 
 
+def reads_in_pieces(tree: ast.AST, line: int) -> bool:
+    """True if the innermost loop around the line goes on until what is read there is complete: what it tests is made of
+    what the line's statement sets.
+
+    Example: `while len(parts) < size: ⏎ piece = sock.recv(size - len(parts)) ⏎ parts += piece`, with the line of the
+    recv; not `while self.running: ⏎ command = sock.recv(4)`.
+    """
+    loop = innermost_loop(tree, line)
+    if not isinstance(loop, ast.While):
+        return False
+    sets = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign) and n.value is not None]
+    read = {name for node in sets if holds(node, line) for name in _targets(node)}
+    for node in sorted(sets, key=lambda n: n.lineno):
+        if read & _simple_names(node.value):
+            read |= _targets(node)
+    return bool(read & _simple_names(loop.test))
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {name for target in targets for name in _simple_names(target)}
+
+
 def is_retry_loop(tree: ast.AST, line: int) -> bool:
     """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
     loop = _loop_at(tree, line)

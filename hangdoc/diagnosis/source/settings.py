@@ -126,9 +126,14 @@ def _iterating(sources: Sources, made: ast.Call) -> tuple[str, ast.FunctionDef |
     found = [
         (file, m) for file, m in methods if isinstance(m, _FUNCTIONS) and m.name in ("__bool__", "__iter__", "__next__")
     ]
-    found = list(found)
+    found = [each for each in found if not _returns_self(each[1])]
     found = [each for each in found if each[1].name == "__bool__"] or found
     return found[0] if len(found) == 1 else None
+
+
+def _returns_self(function: ast.AST) -> bool:
+    given = [n.value for n in _own_nodes(function) if isinstance(n, ast.Return | ast.Yield) and n.value is not None]
+    return all(dotted(each) == "self" for each in given)
 
 
 def _own_of(
@@ -140,8 +145,13 @@ def _own_of(
         owner = _class_around(sources, at)
         found = [each for each in found if owner is not None and each[0] == at.file and holds(owner, each[1].lineno)]
     if len(found) > 1:
-        found = list(found)
+        found = [each for each in found if not _returns_constants(each[1])]
     return found[0] if len(found) == 1 else None
+
+
+def _returns_constants(function: ast.AST) -> bool:
+    given = [n.value for n in _own_nodes(function) if isinstance(n, ast.Return | ast.Yield)]
+    return all(each is None or isinstance(each, ast.Constant) for each in given)
 
 
 def returned(file: str, function: ast.AST, part: int = -1) -> Iterator[Setting]:
@@ -162,7 +172,7 @@ def _element(value: ast.expr, part: int) -> tuple[ast.expr, int]:
 def _of_name(sources: Sources, at: Place, name: str) -> list[Setting]:
     given = name in _parameters(at.function)
     changes = [c for c in _changes(at.tree).get(name, ()) if isinstance(c.target, ast.Name)]
-    found = [replace(c, at=at) for c in changes if c.at.function is at.function]
+    found = [replace(c, at=at) for c in changes if c.at.function is at.function or _reaches_out(c.at.function, name)]
     if given:
         found += _arguments(sources, at, name)
     if found or given:
@@ -172,7 +182,7 @@ def _of_name(sources: Sources, at: Place, name: str) -> list[Setting]:
         for each in _changes(tree).get(name, ()):
             around = each.at.function
             closes = isinstance(around, ast.Module) or holds(around, _line_of(at.function))
-            if isinstance(each.target, ast.Name) and (closes):
+            if isinstance(each.target, ast.Name) and (closes or _reaches_out(around, name)):
                 outer.setdefault((each.line, each.node.col_offset), replace(each, at=Place(at.file, tree, around)))
     return list(outer.values())
 
@@ -274,6 +284,11 @@ def _line_of(function: ast.AST) -> int:
 def _parameters(function: ast.AST) -> set[str]:
     given = getattr(function, "args", None)
     return {each.arg for each in walk(given) if isinstance(each, ast.arg)} if isinstance(given, ast.AST) else set()
+
+
+def _reaches_out(function: ast.AST, name: str) -> bool:
+    """True if the function declares the name as one of a function around it, or of the module."""
+    return any(isinstance(n, ast.Nonlocal | ast.Global) and name in n.names for n in _own_nodes(function))
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:

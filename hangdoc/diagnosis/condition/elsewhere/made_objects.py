@@ -79,7 +79,7 @@ def _makers(
 
     Example: `def attach(engine): Average().attach(engine)`, and `if rank == 0: attach(trainer)` → that `if`.
     """
-    for frame, around in list(_calls(sources, name)) or list(iter(())):
+    for frame, around in _calls(sources, name):
         function = frame.function
         outer = []
         if not around and not function.startswith("<") and function not in seen and len(seen) < LISTED:

@@ -1,11 +1,13 @@
 """How often each rank went round a loop, by the calls that its journal shows inside of it.
 
 Where one side is past a loop and the other is still inside, the loop explains the divergence only if the first side
-left it early. These are the questions that are asked to find out:
+left it early. These are the questions that ``choice`` asks to find out:
 
 ``left_early``        did one side leave before the other, in the same execution of the loop?
+``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
 ``is_over_own_parts`` does a library call there what it holds, as the layers of a model or registered handlers?
+``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
 executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left early. After [10, 10, 10], it did not.
@@ -19,7 +21,8 @@ from itertools import groupby
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, until, until_left
+from hangdoc.diagnosis.condition.loops.executions import is_inside, runs, since_return, until, until_left
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
@@ -57,7 +60,7 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
         return False
     if around and _are_in_one_round(case, around, (inside, left), (token, tokens[1 - point.guarded]), point):
         return True
-    if not any(_as_often_as_before(program, point, tokens) for program in programs_of(case, left)):
+    if not any(_as_often_as_before(case, program, point, tokens) for program in programs_of(case, left)):
         return True
     return _goes_on_longer(case, point, token, tokens[1 - point.guarded])
 
@@ -76,11 +79,18 @@ def _goes_on_longer(case: Case, loop: BranchPoint, call: Token | None, outside: 
         return False
     if any(g.kind != "loop" and loop.guard.holds(g.line) for g in guards(tree, loop.line)):
         return False  # a round may also go without one
-    if set() - set():
+    if _conditions(case, outside.stack) - _conditions(case, call.stack):
         return False
     made = [t for t in until(program.tokens, call) if not is_inside(t, loop) or _is_at(t, loop)]
     counts = runs(made, loop)
     return len(counts) > 1 and len(set(counts[:-1])) == 1 and counts[-1] > counts[-2]
+
+
+def _conditions(case: Case, stack: Stack) -> set[tuple[str, tuple[int, str], bool]]:
+    """What identifies the conditions that lead to the lines of the stack's user frames, and how they were taken."""
+    callees = callees_of(stack)
+    found = [(frame.file, guard) for frame in user_stack(stack) for guard in guards_of(case.sources, frame, callees)]
+    return {(file, guard.place, guard.taken) for file, guard in found if guard.kind != "loop"}
 
 
 def _is_at(call: Token, loop: BranchPoint) -> bool:
@@ -130,7 +140,7 @@ def _are_in_one_round(
     return True
 
 
-def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
+def _as_often_as_before(case: Case, program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
     """True if each execution of the loop made as many calls as the ones before, or as many of the missing one.
 
     Libraries now and then make a call of their own besides. Example: [4, 4] → True, [4] → False.
@@ -138,7 +148,7 @@ def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[T
     inside, outside = tokens[loop.guarded], tokens[1 - loop.guarded]
     if outside is not None and _came_again(program, outside):
         return False
-    made = until_left(program.tokens, outside, loop)
+    made = since_return(case.sources, loop, until_left(program.tokens, outside, loop), outside)
     counts = [runs(made, loop), runs(made, loop, inside.site) if inside is not None else []]
     return any(len(each) > 1 and len(set(each)) == 1 for each in counts)
 

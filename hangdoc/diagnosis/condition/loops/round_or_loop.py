@@ -35,7 +35,6 @@ def skips_of(sources: Sources, points: Sequence[BranchPoint]) -> list[BranchPoin
     tree = sources.function(loop.file, loop.guard.line)
     out = {guard.place for guard in way_out_guards(tree, loop.guard.line)} if tree is not None else set()
     inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
-    inside = (p for p in inside)
     inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
     inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
     return [p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)]
