@@ -12,7 +12,7 @@ from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
 from hangdoc.diagnosis.execution.decisions import condition_key
-from hangdoc.diagnosis.execution.moments import apart
+from hangdoc.diagnosis.execution.moments import apart, parts_last
 from hangdoc.diagnosis.execution.tested import ENDED
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -48,7 +48,7 @@ def how_sure(
     if confidence != Confidence.CERTAIN or (found.diverged is not None and found.diverged.is_recorded):
         return confidence, sure
     unseen = perhaps_caught(case, found, named.code) or _further_on(case, found) or _by_library(found, named)
-    unseen = unseen or ("" if seen else _one_of_several(found))
+    unseen = unseen or ("" if seen else _one_of_several(case, found, branch))
     return (Confidence.LIKELY, f"{sure}; {unseen}") if unseen else (confidence, sure)
 
 
@@ -172,10 +172,13 @@ def _by_library(found: Blame[Explanation], named: Finding) -> str:
     return "" if point.uneven and known else "which way the library went there was not seen"
 
 
-def _one_of_several(found: Blame[Explanation]) -> str:
+def _one_of_several(case: Case, found: Blame[Explanation], branch: Branch | None) -> str:
     """What to say where other conditions lie between the sides, and nothing shows that this one parted them; ''."""
     point = found.diverged.branch_point if found.diverged is not None else None
     if point is None or point.sole or is_telling(point) or point.seen or point.told or point.guard.kind == "decorator":
+        return ""
+    key = condition_key(branch.file, branch.line, branch.condition) if branch is not None and case.execution else None
+    if key is not None and parts_last(case.table, case.execution, key, case.ranks, found.culprits):
         return ""
     return "which of the conditions between them parted them was not seen"
 

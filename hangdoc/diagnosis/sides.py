@@ -17,7 +17,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, tellin
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
-from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
+from hangdoc.diagnosis.condition.choice import also_on_the_way, both_are_under, stack_of
 from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
 from hangdoc.diagnosis.condition.loops.ended_by_exception import fell_out
 from hangdoc.diagnosis.condition.loops.way_out import seen_way_out, surely_left, way_out_of
@@ -88,6 +88,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             doubted=point.quiet
             or guessed
             or bool(also_on_the_way(found.branch_points))
+            or both_are_under(gap, point)
             or may_run_another(case, found.branch_point),
         )
         if point is not None

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_of_child
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_telling
 from hangdoc.diagnosis.condition.branch_values import is_of_later, telling_names, values_of_methods
-from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
+from hangdoc.diagnosis.condition.choice import also_on_the_way, both_are_under, on_own_way
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
 from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.condition.elsewhere.set_before import REORDERED, with_settings
@@ -183,6 +183,8 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
     taken = point.guard.taken
     if point.own_arm:
         return [f" was {not taken} on ", Ranks(there)]
+    if gap is not None and both_are_under(gap, point):
+        return [f" was {taken} on ", Ranks(here), ", and on ", Ranks(there), f" at another call of {point.function}()"]
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
     ranks = (there, here) if point.guarded else (here, there)

@@ -126,13 +126,12 @@ def _handle(case: Case, ranks: tuple[int, ...]) -> bool:
 def _shown_by(program: Program, reason: Reason, found: Sequence[BranchPoint]) -> Iterator[BranchPoint]:
     """The guards at which the reason has parted the sides: the `try` that an exception left, the loop whose next round
     goes by it, the test itself, or what it led to."""
-    chain = (reason.item, *reason.path)
     if is_by_exception(reason):
         yield from (point for point in found if point.guard.kind == "try")
     for point in found:
         if point.uneven and _ended_by(program, reason, point):
             yield point
-    for item in chain:
+    for item in (reason.item, *reason.path):
         yield from (point for point in found if (point.file, point.guard.line) == (item.file, item.line))
 
 
@@ -143,9 +142,7 @@ def _ended_by(program: Program, reason: Reason, left: BranchPoint) -> bool:
     loop = next((test for test in tests if test.line == left.guard.line and test.kind in LOOPS), None)
     if loop is None or function is None:
         return False
-    if item == loop or loop in reason.path:
-        return True
-    return isinstance(item, Predicate) and function.goes_round_by(item, loop)
+    return item == loop or isinstance(item, Predicate) and function.goes_round_by(item, loop)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
@@ -224,6 +221,19 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
         if other.guarded == first.guarded and other.guard.kind in _DECIDE:
             shown.setdefault((other.file, other.guard.place), other)
     return list(shown.values())[1:LISTED]
+
+
+def both_are_under(gap: Gap, point: BranchPoint) -> bool:
+    """True if the other side made its call under the guard as well, when it came there at another time.
+
+    Example: both are in new_group() under `if key not in self.groups:`, one for the loss and one for the audit → True.
+    """
+    other = (gap.mine, gap.theirs)[1 - point.guarded]
+    stack = other.stack if other is not None else ()
+    return any(
+        (frame.file, frame.function) == (point.file, point.function) and point.guard.holds(frame.line)
+        for frame in stack
+    )
 
 
 def _awaited(gap: Gap) -> bool:

@@ -50,6 +50,21 @@ def apart(table: Table, executions: Executions, key: Key, ranks: Collection[int]
     return values.pop() if len(values) == 1 and len(other) == 1 and values != other else ""
 
 
+def parts_last(
+    table: Table, executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]
+) -> bool:
+    """True if it came out last in one way on all culprits, and in another on all others that came to it, as recorded.
+
+    Example: `if last` was False on rank 5 when it was last tested, and True on the others, which wait under it → True.
+    """
+    found, _ = _counted(table, executions, key, ranks)
+    others = {*_came(table, key, ranks, found)} - {*culprits}
+    if not others or not {*culprits, *others} <= found.keys():
+        return False
+    mine, theirs = ({found[rank][1] for rank in side} for side in (culprits, others))
+    return len(mine) == len(theirs) == 1 and mine != theirs and "" not in mine | theirs
+
+
 def _came(table: Table, key: Key, ranks: Collection[int], found: _Counted) -> list[int]:
     """The ranks that may have come to it."""
     return [rank for rank in ranks if rank in found or table.ran(rank, *key[:2]) is not False]
