@@ -119,7 +119,8 @@ def _strength(
 ) -> tuple[Strength, str]:
     side, outcome = nearest.meant
     if not nearest.start.came:
-        if outcome and known.holds_by_rank(item, outcome):
+        wanted = not any(each.start.came for each in arrivals)  # it decides nothing but what was not done
+        if outcome and wanted and known.holds_by_rank(item, outcome):
             return Strength.ALIKE, "rank"  # it is their part, and they play it
     elif nearest.start.kind != Kind.RAISED and known.table.never_asked(item, sides[1 - side]):
         return Strength.ALIKE, "counters"  # a predicate before it kept them away
