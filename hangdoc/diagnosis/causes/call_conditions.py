@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
+from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
@@ -119,13 +122,20 @@ def start_of_ranks(case: Case) -> Start | None:
         return None
     count = next((word.value for word in found[made[0]].call.keywords if word.arg in names("counts_ranks")), None)
     if count is not None:  # it has run, so nothing around it has kept a rank from its start
-        return Start(made[0], [], several=True)
+        return Start(made[0], _deciding_the_count(case, made[0]), several=True)
     conditions = [
         each
         for each in conditions_of_call(case.sources, made[0], stack)
         if not pattern("same_everywhere").search(each.source)
     ]
     return Start(made[0], conditions or conditions_of_call(case.sources, made[0], stack, ("loop",))[-1:])
+
+
+def _deciding_the_count(case: Case, at: Frame) -> list[Condition]:
+    """The nearest test that what the line is given depends on, by its slice; a loop leaves nothing out by itself."""
+    slice_of_line = islice(case.program.slice_back(at.file, at.line), COMPARED)
+    tests = [each.item for each in slice_of_line if isinstance(each.item, Predicate) and not each.item.targets]
+    return [Condition(f"if {test.text}", test.file, test.line) for test in tests if _MAIN not in test.text][:1]
 
 
 def _has_arguments(call: ast.Call) -> bool:
