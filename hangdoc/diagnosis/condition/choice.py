@@ -102,6 +102,10 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     ended = gap.theirs is not None and gap.theirs.op == END and all(ended_well(case.ranks[rank]) for rank in ranks[1])
     found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting, ended=ended)
     found = [p for p in found if not p.even and can_explain(case, gap, p, ranks)]
+    # A guard that both came by alike, each on its way to its own call, led to the odd one, or kept from the missing one.
+    odd = int(gap.kind == "insert")
+    to_it = {(p.file, p.guard.place, p.guard.taken) for p in found if p.guarded == odd}
+    found = [p for p in found if p.guarded == odd or (p.file, p.guard.place, p.guard.taken) not in to_it]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
         found = [p for p in found if p.guarded == 0]  # nothing keeps the culprits from their next call
     if not found:
