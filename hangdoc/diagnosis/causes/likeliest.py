@@ -72,11 +72,16 @@ def _share(found: Sequence[Reason]) -> float:
 def _alone_in_spectra(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
     """The one test that was recorded to come out more or less often on the culprits, and in words; (None, '')."""
     item = odd_in_spectra(case, sides_of(case, blame)) if case.execution else None
-    if item is None:
+    if item is None or (not isinstance(blame.found, Diverged) and not _leads_there(case, blame, item)):
         return None, ""
     at = Condition(line_of_item(case, item), item.file, item.line)
     said: Message = ["of all that was recorded, ", at, " alone came out otherwise on ", Ranks(blame.culprits)]
     return Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), said
+
+
+def _leads_there(case: Case, blame: Blame[Explanation], item: Predicate) -> bool:
+    """True if it decides by control alone whether the culprits came to where they are."""
+    return any(each.item == item and each.direct for each in reasons_of(case, blame).reasons)
 
 
 def _delayed(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
