@@ -95,14 +95,14 @@ def _as_recorded(case: Case, found: Blame[Explanation], branch: Branch) -> str:
     came = f"`{branch.condition}` is recorded to have"
     if at is not None and at.alone and {*at.ranks} == {*found.culprits} and at.value != ENDED:
         return f"{came} come out on {who} as never before"
+    if isinstance(found.found, OutsideWait):
+        return ""  # what is so there once or always may be no more than its part
     test = branch.file, branch.line, branch.condition
     if branch.kind != "loop" and case.execution.is_new(test, found.culprits, others_of(case, found)):
         odd = odd_in_spectra(case, Sides(found.culprits, others_of(case, found)))
         if odd is not None and (odd.file, odd.line) != (branch.file, branch.line):
             return ""
         return f"{came} come out otherwise on {who} once, and on no other rank"
-    if isinstance(found.found, OutsideWait):
-        return ""  # what is always so there may be no more than its part
     key = condition_key(*test)
     value = apart(case.table, case.execution, key, case.ranks, found.culprits)
     return f"{came} {'ended' if value == ENDED else f'been {value}'} on {who} alone" if value else ""
