@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
-from hangdoc.diagnosis.causes.ending_calls import answer_left_out, what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.forked_lock import is_forked_with_lock
 from hangdoc.diagnosis.causes.outside import (
@@ -34,7 +33,7 @@ from hangdoc.diagnosis.causes.polled import made_elsewhere, named_by_itself, tri
 from hangdoc.diagnosis.causes.queues import filled_by_requests, fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
-from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle, stack_of_child, state_of
+from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user
@@ -46,7 +45,7 @@ from hangdoc.diagnosis.state.process import is_pasted
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, WaitReason
-from hangdoc.model.message import Does, Joined, Message, Ranks, conditions_in, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 _ENDED = replace(
@@ -67,10 +66,6 @@ _FIXES = {
     "has the locks of its parent's threads, and not the threads",
 }
 """What cures a chain with such a step."""
-_ANSWER_ALL = (
-    "let the child answer every request, also one that it leaves out (with an empty answer, or an error), and "
-    "give the wait for it a timeout"
-)
 
 
 _NAMED_EVEN_IF_MOVING = frozenset(
@@ -199,14 +194,10 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         chain = ["all of its workers wait for work"]
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     child = steps[-1].process if steps else None
-    if mended is _FIXES[Fault.OWN_PIPE] and answer_left_out(case.sources, stack_of_child(case, rank)):
-        mended = _ANSWER_ALL
     if known in (LOGGER, LEFT_ALONE):
         mended = queue_fix(case, rank)
     if known is LEFT_ALONE and (asked := filled_by_requests(case, rank)):
         known = replace(_ENDED, why=f"only calls of {asked[0]}() by other ranks fill it, and it is empty")
-    elif known is LEFT_ALONE and any(conditions_in(what_would_end_it(case, rank))):
-        known = _ENDED
     if known is OUTSIDE[ActivityKind.FILE_LOCK] and (holders := _hold_file_locks(case, rank)):
         mended = ["if it waits for the lock that ", Does(holders, "holds", "hold")]
         mended = [mended, ": let go of that lock before any call that waits for other ranks"]

@@ -3,7 +3,7 @@
 The first of these that tells one:
 
 1. what ended the thread or the child that was to end the wait               ``ended_helpers``
-2. what would end it, and what decides whether that is done                  ``ending_calls``
+2. the likeliest of the reasons, where it stands out                         ``likeliest``
 3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
@@ -19,8 +19,8 @@ from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
-from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
+from hangdoc.diagnosis.causes.likeliest import likely_reason
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.context import Case
@@ -29,7 +29,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards, split_at_loop
 from hangdoc.diagnosis.source.locks import only_way_out
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition, Joined, Message, conditions_in, joined
 from hangdoc.model.process import Frame
 
@@ -42,7 +42,6 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     if isinstance(found, ThreadWait):
         return (
             ended_helper(case, culprits)
-            or what_would_end_it(case, culprits[0], found.chain)
             or left_by_culprits(case, blame)
             or ended_helper(case, culprits, undecided=True)
         )
@@ -52,13 +51,15 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
         return ended
-    told = what_would_end_it(case, culprits[0])
-    if any(conditions_in(told)):
-        return told
-    found_there = _key_set_by(case, culprits[0]) or passed_on_its_way(case, blame) or left_by_culprits(case, blame)
+    # What a certain verdict says is seen, and not the likeliest.
+    likely = likely_reason(case, blame) if not (blame.proved and blame.confidence == Confidence.CERTAIN) else None
+    if likely is not None and likely.stands_out:
+        return likely.words
+    found_there = _key_set_by(case, culprits[0]) or passed_on_its_way(case, blame)
+    found_there = found_there or (likely.words if likely is not None else left_by_culprits(case, blame))
     if any(conditions_in(found_there)):
-        return joined(told, found_there)
-    return joined(ended_helper(case, culprits, undecided=True), told, found_there)
+        return found_there
+    return joined(ended_helper(case, culprits, undecided=True), found_there)
 
 
 def is_around_wait(case: Case, blame: Blame[Explanation], condition: Condition) -> bool:

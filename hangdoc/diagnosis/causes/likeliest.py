@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.nearest import reasons_of, sides_of
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.items import Predicate
@@ -20,6 +21,7 @@ from hangdoc.diagnosis.reason.even import Even
 from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK, Item, Reason, line_of_item
 from hangdoc.diagnosis.reason.known import Strength
 from hangdoc.diagnosis.reason.spectra import odd_in_spectra
+from hangdoc.diagnosis.reason.starts import CULPRITS, Kind
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.state.process import calls_of_threads
 from hangdoc.model.diagnosis import Branch
@@ -38,24 +40,56 @@ def likeliest(case: Case, blame: Blame[Explanation], told: Branch | None) -> tup
     return next((each for each in found if each[0] is not None), (None, ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """The likeliest reason, as a branch and in words. ``stands_out``: it was seen to differ, or nothing that was seen
+    to differ is half as likely."""
+
+    branch: Branch
+    words: Message
+    stands_out: bool
+
+
 def _likeliest(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:
+    likely = likely_reason(case, blame)
+    return (likely.branch, likely.words) if likely is not None else (None, "")
+
+
+def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
     """The likeliest of the reasons, if it is likely enough to look at."""
     found = reasons_of(case, blame).reasons if blame.culprits and others_of(case, blame) else ()
     if not found or _share(found) < WORTH_A_LOOK or _lies_ahead(case, blame, found[0].item):
-        return None, ""
-    item = found[0].item
+        return None
+    first, culprits = found[0], Ranks(blame.culprits)
+    item = first.item
     at = Condition(line_of_item(case, item), item.file, item.line)
-    if isinstance(item, Predicate):
-        if case.table.never_asked(item, blame.culprits) or _is_even(case, found[0]):
-            return None, ""
-        ranks = blame.culprits, others_of(case, blame)
-        if item.kind == "ifexp" and not case.execution.is_new((item.file, item.line, item.text), *ranks):
-            return None, ""  # it chooses a value, and no way
-        if item.kind in ("for", "while") and _is_loop_of_others(case, item, blame):
-            return None, ""
-        kind = _KINDS.get(item.kind, "if")
-        return Branch(at.file, at.line, at.source, kind), ["what likely led ", Ranks(blame.culprits), " there is ", at]
-    return Branch(at.file, at.line, at.source, "expression"), ["what likely differs is set by ", at]
+    near = any(each.strength == Strength.PROVED and each.share > first.share / 2 for each in found[1:])
+    stands_out = first.strength > Strength.UNKNOWN or not near
+    if not isinstance(item, Predicate):
+        branch = Branch(at.file, at.line, at.source, "expression")
+        return Likely(branch, ["what likely differs is set by ", at], stands_out)
+    if _never_came(case, blame, item) or _is_even(case, first):
+        return None
+    ranks = blame.culprits, others_of(case, blame)
+    if item.kind == "ifexp" and not case.execution.is_new((item.file, item.line, item.text), *ranks):
+        return None  # it chooses a value, and no way
+    if item.kind in ("for", "while") and _is_loop_of_others(case, item, blame):
+        return None
+    ends_it = first.start in (Kind.TOUCHING, Kind.MISSED) and not first.outcomes[CULPRITS]
+    led: Message = ["what likely led ", culprits, " there is ", at]
+    words: Message = ["what ends the wait of ", culprits, " likely depends on ", at] if ends_it else led
+    return Likely(Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), words, stands_out)
+
+
+def _never_came(case: Case, blame: Blame[Explanation], test: Predicate) -> bool:
+    """True if the culprits never came to the test, and it is theirs: of what they wait for outside of calls, others may
+    run what they never ran at all, or their children do."""
+    if not case.table.never_asked(test, blame.culprits):
+        return False
+    function = case.program.function(test.file, test.line)
+    lines = range(function.line + 1, function.end_line + 1) if function is not None else range(0)
+    ran = any(case.table.ran(rank, test.file, line) is True for rank in blame.culprits for line in lines)
+    return ran or not isinstance(blame.found, OutsideWait)
 
 
 def _share(found: Sequence[Reason]) -> float:

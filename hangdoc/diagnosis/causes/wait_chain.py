@@ -93,14 +93,6 @@ def ends_at(case: Case, rank: int) -> CulpritProcess | None:
     return CulpritProcess(rank, last.pid, case.ranks[rank].host, role, case.job.run_id)
 
 
-def stack_at_the_end(case: Case, rank: int) -> Stack:
-    """The stack of the child at which the chain ends; () where it ends elsewhere, or the child's was not seen."""
-    end = ends_at(case, rank)
-    process = case.ranks[rank].process
-    below = descendants(process) if end is not None and process is not None else []
-    return next((_stack(child) for child in below if end is not None and child.pid == end.pid), ())
-
-
 def stack_of_child(case: Case, rank: int) -> Stack:
     """The stack of the last child that the rank's wait leads to, also of one that waits on a pipe of the rank's."""
     last = next((step.process for step in reversed(follow(case, rank)) if step.process is not None), None)

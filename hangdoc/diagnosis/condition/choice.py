@@ -102,7 +102,7 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     ended = gap.theirs is not None and gap.theirs.op == END and all(ended_well(case.ranks[rank]) for rank in ranks[1])
     found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting, ended=ended)
     found = [p for p in found if not p.even and can_explain(case, gap, p, ranks)]
-    # A guard that both came by alike, each on its way to its own call, led to the odd one, or kept from the missing one.
+    # A guard that both came by alike, each on its way to its call, led to the odd one, or kept from the missing one.
     odd = int(gap.kind == "insert")
     to_it = {(p.file, p.guard.place, p.guard.taken) for p in found if p.guarded == odd}
     found = [p for p in found if p.guarded == odd or (p.file, p.guard.place, p.guard.taken) not in to_it]
@@ -146,7 +146,7 @@ def _ended_by(program: Program, reason: Reason, left: BranchPoint) -> bool:
     loop = next((test for test in tests if test.line == left.guard.line and test.kind in LOOPS), None)
     if loop is None or function is None:
         return False
-    return item == loop or isinstance(item, Predicate) and function.goes_round_by(item, loop)
+    return item == loop or (isinstance(item, Predicate) and function.goes_round_by(item, loop))
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

@@ -28,6 +28,7 @@ def ranked(weighed: Mapping[Reason, frozenset[str]]) -> list[Reason]:
         return [] if tests else values  # without a test, values that differ are all that there is
     kinds = {each.item: evidence for each, evidence in weighed.items()}
     first = several[0].item
-    roots = (each for each in several if BEHIND in kinds[each.item] and first in each.path and handed_on(first, each))
+    behind = (each for each in several if not (isinstance(each.item, Predicate) and each.item.targets))
+    roots = (each for each in behind if BEHIND in kinds[each.item] and first in each.path and handed_on(first, each))
     root = next(roots, several[0])
     return [replace(root, share=several[0].share), *(each for each in several if each is not root)]

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
@@ -17,7 +17,6 @@ from hangdoc.diagnosis.source.syntax import (
     enclosing_function,
     holds,
     last_name,
-    text_of,
     walk,
 )
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -165,54 +164,6 @@ def _words_in(tree: ast.AST) -> frozenset[str]:
     return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in walk(tree))
 
 
-def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
-    """(line, text) of the statement that lets go what the line acquires, unless it is in a `finally`.
-
-    Example: `self.lock.acquire() ⏎ write() ⏎ self.lock.release()` → (3, 'self.lock.release()'): no exception of write()
-    leads there.
-    """
-    tree = sources.function(where.file, where.line)
-    if tree is None:
-        return None
-    function = enclosing_function(tree, where.line)
-    calls = sorted((n for n in walk(function) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
-    taken = {dotted(n.func.value) for n in calls if n.lineno == where.line and isinstance(n.func, ast.Attribute)} - {""}
-    tried = (n for n in walk(function) if isinstance(n, ast.Try))
-    final = {id(node) for each in tried for node in _nodes(each.finalbody)}
-    late = (n for n in calls if n.lineno > where.line and last_name(n.func) in names("lets_lock_go"))
-    found = next((n for n in late if isinstance(n.func, ast.Attribute) and dotted(n.func.value) in taken), None)
-    return (found.lineno, text_of(found)) if found is not None and id(found) not in final else None
-
-
-def lets_go(where: Frame, sources: Sources) -> bool:
-    """True if the function lets go, further down, what the line acquires.
-
-    Example: `self.lock.acquire() ⏎ if fresh(entry): ⏎ return ⏎ self.lock.release()` → True.
-    """
-    return let_go_late(where, sources) is not None or conditions_to_let_go(where, sources) is not None
-
-
-def conditions_to_let_go(where: Frame, sources: Sources) -> tuple[int, list[Guard]] | None:
-    """(line, conditions between) of the only later call of the function that lets go what the line takes, where these
-    decide whether it is reached; None where nothing decides, or it is in a `finally`.
-
-    Example: `self.take(lock) ⏎ if fresh(entry): ⏎ return entry ⏎ build(entry) ⏎ lock.unlink()` → (5, [the `if`]).
-    """
-    tree = sources.function(where.file, where.line)
-    if tree is None:
-        return None
-    function = enclosing_function(tree, where.line)
-    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
-    taken = {name for call in calls if call.lineno == where.line for name in _things(call)}
-    final = {id(n) for each in walk(function) if isinstance(each, ast.Try) for n in _nodes(each.finalbody)}
-    late = [n for n in calls if n.lineno > where.line and taken.intersection(_things(n)) and _lets_go(n, sources)]
-    if len(late) != 1 or id(late[0]) in final:
-        return None
-    known = {guard.place for guard in guards(function, where.line)}
-    found = [g for g in guards(function, late[0].lineno) if g.kind in CONDITIONS and g.place not in known]
-    return (late[0].lineno, found) if found else None
-
-
 def only_way_out(where: Frame, sources: Sources) -> Guard | None:
     """The only condition after the line under which its function returns early; None where there is none, or several.
 
@@ -226,27 +177,6 @@ def only_way_out(where: Frame, sources: Sources) -> Guard | None:
     if len(leaving) != 1 or function is None:
         return None
     return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
-
-
-def _things(call: ast.Call) -> set[str]:
-    """What the call is made on, and what it is given: {'os', 'lock'} of `os.unlink(lock)`, without a bare `self`."""
-    owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return {owner, *map(dotted, call.args)} - {"", "self", "os"}
-
-
-def _lets_go(call: ast.Call, sources: Sources) -> bool:
-    """True for a call that lets a lock go or removes a file, or of a function of the user's that does."""
-    known = {*names("lets_lock_go"), *names("removes_file")}
-    if last_name(call.func) in known:
-        return True
-    bodies = sources.user_definitions(last_name(call.func))
-    return len(bodies) == 1 and any(
-        isinstance(n, ast.Call) and last_name(n.func) in known for _, body in bodies for n in walk(body)
-    )
-
-
-def _nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    return (node for statement in body for node in walk(statement))
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -134,17 +134,6 @@ def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | 
     """The same; None for all."""
     found = classes_caught(sources, handler)
     return None if found & _ANY else found
-
-
-def is_among(error: str, classes: Collection[str]) -> bool:
-    """True if an exception of that name is one of the classes, as far as names and Python's own exceptions tell; one
-    without a name may be any.
-
-    Example: FileNotFoundError is among {'OSError'}, ValueError is not.
-    """
-    made = getattr(builtins, error, None)
-    derived = {base.__name__ for base in made.__mro__} if isinstance(made, type) else {error, *_ANY}
-    return bool(classes) and (not error or not derived.isdisjoint(classes))
 
 
 def error_of(node: ast.Raise) -> str:
