@@ -7,7 +7,7 @@ stacks imply is in ``reasons``: it depends on how the predicate was reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -89,7 +89,15 @@ class Known:
                 return Strength.PROVED, each.source
         if outcome and all(self.table.all_had(predicate, outcome, ranks) is False for ranks in self._sides):
             return Strength.ALIKE, "counters"
+        other = {"True": "False", "False": "True"}.get(outcome)
+        if other is not None and all(self._has_always_had(predicate, outcome, other, side) for side in self._sides):
+            return Strength.ALIKE, "counters"
         return None
+
+    def _has_always_had(self, predicate: Predicate, outcome: str, other: str, ranks: Iterable[int]) -> bool:
+        """True if all of the ranks came to it, and it has come out so on each, and never otherwise."""
+        had = [[self.table.had(predicate, each, rank)[0] for each in (outcome, other)] for rank in ranks]
+        return bool(had) and all(each == [True, False] for each in had)
 
     def holds_by_rank(self, predicate: Predicate, outcome: str) -> bool:
         """True if the culprits have the outcome by their rank alone."""
