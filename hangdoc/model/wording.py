@@ -196,8 +196,9 @@ _STATES = (
 
 
 def reads_as_state(text: str) -> bool:
-    """True if the text follows 'is' without an 'in': 'waiting on a queue' does, 'all_reduce' does not."""
-    return text.startswith(_STATES)
+    """True if the text follows 'is' without an 'in': 'waiting on a queue' does, 'in rpc_sync()' has one, 'all_reduce'
+    does not."""
+    return text.startswith((*_STATES, "in "))
 
 
 def ranks_text(ranks: tuple[int, ...]) -> str:

@@ -114,8 +114,11 @@ def _alone_in_spectra(case: Case, blame: Blame[Explanation]) -> tuple[Branch | N
 
 
 def _leads_there(case: Case, blame: Blame[Explanation], item: Predicate) -> bool:
-    """True if it decides by control alone whether the culprits came to where they are."""
-    return any(each.item == item and each.direct for each in reasons_of(case, blame).reasons)
+    """True if it decides by control alone whether the culprits came to where they are; what a comprehension goes
+    through decides nothing."""
+    return item.kind != "comprehension" and any(
+        each.item == item and each.direct for each in reasons_of(case, blame).reasons
+    )
 
 
 def _delayed(case: Case, blame: Blame[Explanation]) -> tuple[Branch | None, Message]:

@@ -164,12 +164,7 @@ def _doing(facts: Facts) -> Message:
 
 def _state(activity: Activity) -> str:
     text = single_spaced(activity.text)
-    is_state = (
-        activity.kind in GONE
-        or reads_as_state(text)
-        or text.startswith("in ")
-        or activity.kind == ActivityKind.UNINTERRUPTIBLE
-    )
+    is_state = activity.kind in GONE or reads_as_state(text) or activity.kind == ActivityKind.UNINTERRUPTIBLE
     return text if is_state else f"in {text}"
 
 
