@@ -10,7 +10,6 @@ from hangdoc.diagnosis.blame.odd_partner import is_both_ways
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.bounds import OFTEN
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
-from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.parted_alone import deciding_about, parted_alone
 from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
@@ -18,7 +17,6 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import (
     LeftOut,
     NamedByNobody,
@@ -80,9 +78,6 @@ def partner(case: Case) -> Blame[MissingPartner | ExchangeTooMany] | None:
             if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-            if _turned_back(case, peer, waiter):
-                sure = f"what rank {peer} alone left behind shows that it returned on the way to the message"
-                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             if went_past := _alone_past(case, peer, waiter):
                 sure = f"rank {peer} alone has run what skips a message"
                 found = replace(found, alone=went_past)
@@ -114,19 +109,6 @@ def _still_in_steps(case: Case, waiter: int, peer: int) -> tuple[int, ...]:
     many messages on every stage, so that a stage out of it has made fewer steps than these."""
     inside = {rank for rank, activity in case.activities.items() if is_in_schedule(activity.stack)}
     return tuple(sorted(inside)) if waiter in inside and peer not in inside else ()
-
-
-def _turned_back(case: Case, peer: int, waiter: int) -> bool:
-    """True if the peer alone has left something behind in a suite that leaves a function, or a round, which the waiter
-    is in, where histories tell nothing.
-
-    Example: both run forward_micro(), in which `if not healthy(x): ⏎ self.dropped += 1 ⏎ return` comes before the send,
-    and dropped is 1 on the peer and 0 on all others.
-    """
-    others = tuple(sorted(case.seen - {peer}))
-    left = left_behind(case, ((peer,), others)) if not case.has_history and others else []
-    within = {(f.file, plain(f.function).rpartition(".")[2]) for f in user_stack(case.activities[waiter].stack)}
-    return any(each.side == 0 and each.jumps and (each.file, each.function) in within for each in left)
 
 
 def odd_message(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hangdoc.diagnosis.bounds import TRIED
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, left_behind
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import RanAlone, ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 
@@ -30,9 +29,8 @@ def left_out_by_lines(case: Case, among: Iterable[int]) -> int | None:
     return odd[0] if len(odd) == 1 and odd[0] in set(among) else None
 
 
-def left_by_one(case: Case, rank: int, everybody: tuple[int, ...]) -> list[LeftBehind]:
+def left_by_one(case: Case, rank: int, everybody: tuple[int, ...]) -> list[RanAlone]:
     """What the rank alone has been in, but for the suites that it is in now, where it waits."""
     sides = (rank,), tuple(other for other in everybody if other != rank)
     now = {(frame.file, frame.line) for frame in user_stack(case.activities[rank].stack)}
-    found = (*left_behind(case, sides), *ran_alone(case, sides))
-    return [each for each in found if each.side == 0 and (each.file, each.line) not in now]
+    return [each for each in ran_alone(case, sides) if each.side == 0 and (each.file, each.line) not in now]

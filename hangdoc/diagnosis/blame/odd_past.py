@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.odd_by_lines import left_by_one
 from hangdoc.diagnosis.bounds import NAMED
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import RanAlone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -33,7 +33,7 @@ class OddPast(Explanation):
     """The culprit alone has been under the conditions of ``left``, and all ranks wait in the call ``at`` now."""
 
     at: Frame
-    left: tuple[LeftBehind, ...]
+    left: tuple[RanAlone, ...]
 
 
 def odd_past(case: Case) -> Blame[OddPast] | None:
@@ -51,7 +51,7 @@ def odd_past(case: Case) -> Blame[OddPast] | None:
     return Blame(OddPast(own[0], tuple(left[:NAMED])), (rank,), confidence=Confidence.LIKELY, sure=sure)
 
 
-def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[LeftBehind]:
+def _ways_of_its_own(case: Case, rank: int, ranks: tuple[int, ...]) -> list[RanAlone]:
     """The conditions by which that rank alone has left a function or a round of a loop, and the handlers that it alone
     was in."""
     left = [each for each in left_by_one(case, rank, ranks) if each.leads_out or each.guard.kind == "try"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line
-from hangdoc.diagnosis.condition.elsewhere.left_behind import is_alike
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import is_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards

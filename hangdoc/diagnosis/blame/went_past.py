@@ -16,8 +16,7 @@ from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.shared_by_processes import POLLING, is_past_them
 from hangdoc.diagnosis.blame.unmade_file import ways_past
 from hangdoc.diagnosis.bounds import COMPARED, OFTEN, TRIED
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import RanAlone, ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -50,7 +49,7 @@ class WentPast(Explanation):
 
     waiting: tuple[int, ...]
     lines: tuple[Frame, ...]
-    left: LeftBehind | None = None
+    left: RanAlone | None = None
     ways: tuple[Condition, ...] = ()
     fewer: tuple[str, dict[int, str]] | None = None
     """(what counts how often a line was come to, rank → value), of which the culprit alone has fewer."""
@@ -133,7 +132,7 @@ def _by_counters(
 ) -> Blame[WentPast] | None:
     everybody = tuple(sorted(case.activities))
     alone = case.table.ran_what_no_other_has(everybody)
-    past: dict[int, LeftBehind] = {}
+    past: dict[int, RanAlone] = {}
     for rank in alone if len(alone) <= TRIED else ():
         left = [each for each in ran_alone(case, ((rank,), tuple(r for r in everybody if r != rank))) if not each.side]
         led = [each for each in left if _skips(case, each.file, each.line, lines, functions)]

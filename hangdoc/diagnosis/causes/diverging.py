@@ -25,14 +25,13 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.by_value import parted_by_value
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.elsewhere.led_block import led_block
-from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, has_role, is_implicit
 from hangdoc.diagnosis.frames.stacks import lines_of
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Stack
 
 
@@ -46,7 +45,6 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     culprits = blame.culprits
     stack = token.stack or case.activities[culprits[0]].stack
     chosen, loop = chosen_without_order(case, stack)
-    source = set_at(case.sources, stack, token.op, found.what) if loop is None else []
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
@@ -58,7 +56,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         ),
         joined(
             [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
-            [Joined(source, " and "), f" {word_for(source)} it"] if source else chosen,
+            chosen,
         ),
         "iterate in one order on all ranks (`sorted`)" if loop is not None else _fix_arguments(found, stack),
         decided_at=loop,

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.causes.deciding import subject_of
 from hangdoc.diagnosis.causes.phrases import cited, line_of
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, state_of
 from hangdoc.diagnosis.condition.elsewhere.answers import Answer
-from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import decides, is_alike
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain

@@ -1,7 +1,7 @@
-"""What one side alone has left behind, beside the condition that the sides are seen to have taken differently.
+"""What one side alone has run, beside the condition that the sides are seen to have taken differently.
 
 Often that condition only shows what another one decided: `if rows is not None:` went differently because load() was in
-its `except OSError:`, which has put an item into `self.failures` on that rank and on no other.
+its `except OSError:`, whose lines that rank alone has run.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from dataclasses import replace
 from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.elsewhere.callables import set_to
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, bare, left_behind
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import RanAlone, ran_alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, walk
 from hangdoc.model.diagnosis import Branch, BranchAnswer, Divergence
-from hangdoc.model.message import Condition, Joined, Message, Ranks, Values
+from hangdoc.model.message import Condition, Joined, Message, Ranks
 
-DOUBT = "that the ranks diverged at this condition is only known by what it left behind"
+DOUBT = "that the ranks diverged at this condition is only known by the lines that ran"
 
 
 def with_traces(
@@ -35,34 +33,27 @@ def with_traces(
     doubted: bool = False,
     cited: Iterable[Condition] = (),
 ) -> tuple[Divergence | None, Message, str]:
-    """The divergence with the conditions that left something behind on one side alone; how these are told; and what
-    there is to doubt: nothing where the branch's condition asks, or tests, what they decide.
+    """The divergence with the conditions under which one side alone has run lines; how these are told; and what there
+    is to doubt: nothing where the branch's condition asks, or tests, what they decide.
 
-    Beside a condition that is known, only those are told that it goes by; beside a loop or a `try`, also those whose
-    suites leave a function or a round: a clipped gradient is counted as well, and keeps nobody from a call. What only
-    the counters show is told where the condition is not known, or ``doubted``, or is a loop of which nothing is known
-    that ended it: no other condition is among those that are ``cited``.
+    Beside a condition that is known, only those are told that it goes by, unless it is ``doubted``, or is a loop of
+    which nothing is known that ended it: no other condition is among those that are ``cited``. Then those are told
+    whose suites leave a function or a round: a gradient that is clipped keeps nobody from a call.
     """
     if blame.diverged is None or found is None or not found.sides:
         return found, "", ""
     sides = (blame.culprits, others_of(case, blame))
-    left = _of_both(left_behind(case, sides), ran_alone(case, sides)) if all(sides) else []
     branch = found.branch
     known = {(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)} if branch is not None else set()
+    left = ran_alone(case, sides) if all(sides) else []
     left = [each for each in left if (each.file, each.guard.line) not in known]
-    asking = [(branch.file, branch.line), *((a.file, a.line) for a in branch.answers)] if branch is not None else []
-    asking += [(point.file, point.guard.line) for point in blame.diverged.branch_points]
+    asking = [*known, *((point.file, point.guard.line) for point in blame.diverged.branch_points)]
     own = _own_words(case.sources, asking)
     words = _with_asked(case.sources, own)
     linked = [each for each in left if _is_linked(each, own, words)]
-    traces = [each for each in left if each.name]
     open_loop = branch is not None and _is_open(branch, cited)
-    ran = [each for each in left if not each.name and each.leads_out] if branch is None or doubted or open_loop else []
-    leaving = [each for each in traces if each.jumps or each.guard.kind == "try"]
-    if branch is None or _is_apart(case, blame):
-        left = linked or [*leaving, *ran] or traces
-    else:
-        left = linked or [*(leaving if branch.kind in ("loop", "try") else []), *ran]
+    ran = [each for each in left if each.leads_out] if branch is None or doubted or open_loop else []
+    left = linked or ran
     if not 0 < len(left) <= NAMED:
         return found, "", ""
     if branch is None:
@@ -70,7 +61,7 @@ def with_traces(
         branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
     else:
         more = left
-    by = [replace(_answer(each), left=_shown(each), ran=not each.name) for each in more]
+    by = [replace(_answer(each), left=f"line {each.line}", ran=True) for each in more]
     clauses = Joined([told(each, sides) for each in left])
     known_end = linked or (open_loop and all(each in ran for each in left))  # the loop itself is seen to have ended
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if known_end else DOUBT
@@ -83,32 +74,12 @@ def _is_open(branch: Branch, cited: Iterable[Condition]) -> bool:
     return branch.kind == "loop" and not decided and all((each.file, each.line) == own for each in cited)
 
 
-def _answer(left: LeftBehind) -> BranchAnswer:
+def _answer(left: RanAlone) -> BranchAnswer:
     return BranchAnswer(left.function, left.file, left.guard.line, left.guard.condition)
 
 
-def _of_both(traces: list[LeftBehind], ran: list[LeftBehind]) -> list[LeftBehind]:
-    """The traces, and what only the counters show."""
-    known = {(each.file, each.guard.place) for each in traces}
-    return [*traces, *(each for each in ran if (each.file, each.guard.place) not in known)]
-
-
-def left_alone(case: Case, rank: int) -> list[LeftBehind]:
-    """The conditions whose suites have left something behind on that rank alone, those first that leave a function or a
-    round; [] where there are too many.
-
-    Example: of six stages, `if not healthy(x): ⏎ self.dropped += 1 ⏎ return None` has made dropped 1 on rank 4 → that
-    `if`.
-    """
-    sides = (rank,), tuple(sorted(case.seen - {rank}))
-    left = [each for each in left_behind(case, sides) if each.side == 0] if sides[1] else []
-    left = [each for each in left if each.jumps] or left
-    return left if len(left) <= NAMED else []
-
-
 def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
-    """The conditions under which the culprits alone have run lines or left something behind; '' where none is seen, or
-    too many are.
+    """The conditions under which the culprits alone have run lines; '' where none is seen, or too many are.
 
     Example: rank 1 waits in StreamSink.emit(), and it alone has run the `return StreamSink()` under `if kind ==
     "stream":` → that `if`.
@@ -122,56 +93,28 @@ def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:
 def left_by(case: Case, ranks: tuple[int, ...], others: tuple[int, ...], *, awaited: bool = False) -> Message:
     """The same of any ranks, beside others; ``awaited``: these wait for the ranks, which have left out no call."""
     sides = (ranks, others)
-    left = _of_both(left_behind(case, sides), ran_alone(case, sides, awaited=awaited)) if all(sides) else []
-    left = [each for each in left if each.side == 0]
+    left = [each for each in ran_alone(case, sides, awaited=awaited) if each.side == 0] if all(sides) else []
     return Joined([told(each, sides) for each in left]) if 0 < len(left) <= NAMED else ""
 
 
-def told_of(case: Case, left: LeftBehind) -> Message:
-    """How it is told that one rank alone has left that behind."""
-    mine = tuple(rank for rank, value in left.values if value not in ("0", "False", "None"))
-    return told(left, (mine, tuple(sorted(case.seen - set(mine)))))
-
-
-def _is_apart(case: Case, blame: Blame[Explanation]) -> bool:
-    """True for a loop in a function that the culprits are not in: something before may have kept them from it."""
-    point = blame.diverged.branch_point if blame.diverged is not None else None
-    if point is None or not point.uneven:
-        return False
-    stacks = [case.activities[rank].stack for rank in blame.culprits if rank in case.activities]
-    return not any(f.file == point.file and plain(f.function) == point.function for stack in stacks for f in stack)
-
-
-def _kind(left: LeftBehind) -> str:
+def _kind(left: RanAlone) -> str:
     return "if" if left.guard.kind == "return" else left.guard.kind
 
 
-def _shown(left: LeftBehind) -> str:
-    """'Outcome.failures', 'results' of a function's or module's own, or 'line 42' that has run."""
-    if not left.name:
-        return f"line {left.line}"
-    return f"{left.owner}.{bare(left.name)}" if left.owner[:1].isupper() else bare(left.name)
-
-
-def told(left: LeftBehind, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
-    """'`if x > 9:` (a.py:7) was True on rank 1 and not on rank 0, by what it left there (…)'."""
-    condition = Condition(left.guard.condition, left.file, left.guard.line)
-    if left.guard.kind == "loop" and not left.name:  # the others may have come by it as well
-        return [condition, f" is around line {left.line}, which has run on ", Ranks(sides[left.side]), " alone"]
+def told(left: RanAlone, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+    """'`if x > 9:` (a.py:7) was True on rank 1 and never on rank 0 (line 8 has run on rank 1 alone)'."""
+    condition, ranks = Condition(left.guard.condition, left.file, left.guard.line), Ranks(sides[left.side])
+    if left.guard.kind == "loop":  # the others may have come by it as well
+        return [condition, f" is around line {left.line}, which has run on ", ranks, " alone"]
     how = f" was {left.guard.taken} on " if left.guard.kind in (*CONDITIONS, "return") else " was reached on "
-    where: Message = [condition, how, Ranks(sides[left.side]), " and never on ", Ranks(sides[1 - left.side])]
-    if not left.name:
-        return [where, f" (line {left.line} has run on ", Ranks(sides[left.side]), " alone)"]
-    name = f"len({_shown(left)})" if left.name.startswith("len(") else _shown(left)
-    return [where, f", by what it left behind ({name} = ", Values(dict(left.values), " | "), ")"]
+    alone: Message = [f" (line {left.line} has run on ", ranks, " alone)"]
+    return [condition, how, ranks, " and never on ", Ranks(sides[1 - left.side]), alone]
 
 
-def _is_linked(left: LeftBehind, own: set[str], words: set[str]) -> bool:
-    """True if the conditions go by what was left behind; of lines that only ran, by what the function answers there, or
-    what is set beside them. ``own``: the names in the conditions; ``words``: also those in functions that they ask."""
-    if not left.name:
-        return (left.jumps and left.function in words) or not own.isdisjoint(left.sets)
-    return not words.isdisjoint({left.function, bare(left.name), *left.sets})
+def _is_linked(left: RanAlone, own: set[str], words: set[str]) -> bool:
+    """True if the conditions go by what the function answers there, or what is set beside the lines. ``own``: the names
+    in the conditions; ``words``: also those in functions that they ask."""
+    return (left.jumps and left.function in words) or not own.isdisjoint(left.sets)
 
 
 def _own_words(sources: Sources, conditions: Iterable[tuple[str, int]]) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.left_traces import left_alone, told_of
 from hangdoc.diagnosis.causes.phrases import at, doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.unmatched import awaited_under, by_evidence, still_possible
@@ -172,9 +171,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     if skipped is not None and skipped.never and skipped.frame is not None and not any(conditions_in(clauses)):
         around = by_evidence(case, around_line(case, skipped.frame), peer)
         clauses.append(["whether it is called depends on ", Joined(around, " and ")] if around else "")
-    if not case.has_history and (traces := left_alone(case, peer)):
-        clauses += [told_of(case, each) for each in traces]
-    elif parted := _by_stacks(case, found, waiter, peer):
+    if parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
     if not any(conditions_in(clauses)) and left is None:
         clauses += _awaited(case, waiter, peer)
@@ -204,9 +201,6 @@ def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -
     """What may have led the peer past the message, where stacks alone are there to see, or what it alone has run."""
     if found.alone:
         return list(found.alone)
-    traces = left_alone(case, peer) if not case.has_history else []
-    if traces:
-        return [Condition(each.guard.condition, each.file, each.guard.line) for each in traces]
     if case.has_history:
         return []
     given = way_to_message(case, peer)

@@ -9,7 +9,6 @@ import ast
 
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.causes.phrases import place
-from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
 from hangdoc.diagnosis.condition.matching_message import Matching, has_gone_past
@@ -91,8 +90,8 @@ def alone_under(case: Case, conditions: list[Condition], rank: int) -> list[Cond
     others = tuple(sorted(case.seen - {rank}))
     if len(conditions) < 2 or not others:
         return []
-    left = (*left_behind(case, ((rank,), others)), *ran_alone(case, ((rank,), others)))
-    seen = {(each.file, each.guard.line) for each in left if each.side == 0}
+    ran = ran_alone(case, ((rank,), others))
+    seen = {(each.file, each.guard.line) for each in ran if each.side == 0}
     stacks = [case.activities[rank].stack] if case.activities[rank].stack else []
     written = written_under(case.sources, case.job.written, stacks, (rank,), others) if case.job.written else []
     seen |= {(each.condition.file, each.condition.line) for each in written}

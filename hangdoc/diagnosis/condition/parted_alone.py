@@ -19,8 +19,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis.bounds import FEWEST
-from hangdoc.diagnosis.condition.elsewhere.left_behind import decides, is_alike
-from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
+from hangdoc.diagnosis.condition.elsewhere.ran_alone import decides, is_alike, ran_alone
 from hangdoc.diagnosis.condition.elsewhere.set_before import set_before
 from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case

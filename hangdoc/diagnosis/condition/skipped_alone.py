@@ -20,7 +20,6 @@ import ast
 from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import DEEPEST, NAMED
-from hangdoc.diagnosis.condition.elsewhere.left_behind import left_behind
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
 from hangdoc.diagnosis.condition.elsewhere.set_before import is_of_a_part
 from hangdoc.diagnosis.condition.elsewhere.written import written_under
@@ -47,7 +46,7 @@ def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]
         return []
     sides = (rank,), others
     found: dict[Condition, None] = {}
-    for each in (*left_behind(case, sides), *ran_alone(case, sides)):
+    for each in ran_alone(case, sides):
         guard = each.guard
         if each.side == 0 and decides(case, each.file, guard.line, guard.taken):
             found[Condition(guard.condition, each.file, guard.line)] = None

@@ -10,7 +10,6 @@
                       around what made an object, what gave a library its handler, a context, a model's way
 ``in_library``            in the library's own code, below the user's line
 ``set_before``        where a flag, a choice, a list or an argument was set that the condition asks
-``left_behind``       around statements that left something behind on one side alone: counts, lists, flags
 ``ran_alone``         around lines that one side alone has run
 ``caught``, ``raised``
                       an exception that a handler caught, or that is pending, and under what it is raised

@@ -53,25 +53,6 @@ class ByItem:
     way: Stack
 
 
-def set_at(sources: Sources, stack: Stack, op: str, what: str) -> list[Condition]:
-    """What sets the ``what`` ('root' or 'arguments') of the call of ``op`` at the innermost user's frame: the one line
-    that does, or the conditions that several lines, or a line elsewhere, are under.
-
-    [] for a constant, and where the source of a step is not there.
-    """
-    way = list(user_stack(stack))  # innermost first
-    tree = sources.function(way[0].file, way[0].line) if way else None
-    if tree is None:
-        return []
-    argument = _argument(tree, way[0].line, op, what)
-    tested = names_in(argument)
-    name = dotted(argument) if argument is not None else ""
-    if isinstance(argument, ast.IfExp) or (isinstance(argument, ast.Call) and what == "root"):
-        return [Condition(text_of(argument), way[0].file, argument.lineno)]
-    name = name or (tested[0] if len(tested) == 1 else "")
-    return _followed(sources, way, name)
-
-
 def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bool = False) -> list[Condition]:
     """What sets the name of the innermost frame, there or under the callers' names for it; ``changing``: or changes its
     items."""
@@ -139,31 +120,6 @@ def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
             return []
         over = inner or view
     return _followed(sources, chosen.way, dotted(over) if over is not None else "", changing=True)
-
-
-def _argument(tree: ast.AST, line: int, op: str, what: str) -> ast.expr | None:
-    """The expression that the call at that line gives for its root, or for its tensors."""
-    there = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line)]
-    calls = [n for n in there if op in last_name(n.func)] or [_filled_in(tree, n) for n in there]
-    calls = [n for n in calls if op in last_name(n.func)]
-    if len(calls) != 1:
-        return None
-    if what != "root":
-        return calls[0].args[0] if calls[0].args else None
-    by_keyword = [k.value for k in calls[0].keywords if k.arg in names("root_local")]
-    return by_keyword[0] if by_keyword else calls[0].args[1] if len(calls[0].args) > 1 else None
-
-
-def _filled_in(tree: ast.AST, call: ast.Call) -> ast.Call:
-    """``call`` with what a partial gives that its function was set to: `broadcast(x, src=root)` of `take(x)` after
-    `take = partial(broadcast, src=root)`."""
-    here, name = enclosing_function(tree, call.lineno), dotted(call.func)
-    values = [node.value for node in _that_set(here, partial(_is_called, name), False) if isinstance(node, ast.Assign)]
-    made = values[0] if len(values) == 1 else None
-    if not isinstance(made, ast.Call) or last_name(made.func) != "partial" or not made.args:
-        return call
-    function, *first = made.args
-    return ast.copy_location(ast.Call(function, [*first, *call.args], [*made.keywords, *call.keywords]), made)
 
 
 def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) -> list[Condition]:

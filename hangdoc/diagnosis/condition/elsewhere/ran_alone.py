@@ -14,23 +14,48 @@ has tested as well. A line that the other side is still to come to says nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.bounds import DEEPEST, SCANNED
-from hangdoc.diagnosis.condition.elsewhere.left_behind import LeftBehind, beside, decides, is_alike, is_while
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.lines import Lines
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import is_rank_name, names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, walk
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, has_blocks, holds, last_name, walk
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
+_JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
-def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[LeftBehind]:
+
+@dataclass(frozen=True, slots=True)
+class RanAlone:
+    """One side has been under ``guard``, with the truth that it then had, and the other has not."""
+
+    file: str
+    function: str
+    guard: Guard
+    line: int
+    """The first line under it that has run there."""
+    side: int
+    """Side 0, the culprits, or side 1."""
+    sets: frozenset[str] = frozenset()
+    """The last names of what the statements beside it set."""
+    jumps: bool = False
+    """These statements leave a function or a round of a loop, or raise."""
+
+    @property
+    def leads_out(self) -> bool:
+        """True if who went one way here left the function, or a round of a loop, and who went the other way did not."""
+        return self.jumps or self.guard.kind == "return"
+
+
+def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[RanAlone]:
     """The conditions, each once, with the first line under it that one side alone has run.
 
     ``awaited``: side 1 waits for side 0, which has made all of its calls so far. Then whatever side 0 has run lies
@@ -39,7 +64,7 @@ def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[Le
     """
     if not case.table:
         return []
-    found: dict[tuple[str, int, str], LeftBehind] = {}
+    found: dict[tuple[str, int, str], RanAlone] = {}
     stacks = [_by_stack(case, side) for side in ranks]
     for side in (0, 1):
         mine, theirs = ranks[side], ranks[1 - side]
@@ -55,7 +80,7 @@ def ran_alone(case: Case, ranks: SideRanks, *, awaited: bool = False) -> list[Le
             if one is None or is_alike(one[1]):
                 continue
             sets, jumps = beside(case.sources, file, one[2])
-            left = LeftBehind(file, one[0], one[1], line, side, sets=sets, jumps=jumps)
+            left = RanAlone(file, one[0], one[1], line, side, sets=sets, jumps=jumps)
             found.setdefault((file, *one[1].place), left)
     return list(found.values())
 
@@ -124,3 +149,58 @@ def _same_function(sources: Sources, file: str, line: int, other: int) -> bool:
     trees = [(sources.function(file, each), each) for each in (line, other)]
     found = [enclosing_function(tree, each) for tree, each in trees if tree is not None]
     return len(found) == 2 and getattr(found[0], "lineno", 0) == getattr(found[1], "lineno", 0)
+
+
+def decides(guard: Guard) -> bool:
+    """True for a condition and for an `except` suite: a loop or a `try:` only stands around what it holds."""
+    if guard.kind == "try":
+        return guard.taken and guard.condition.startswith("except")
+    return guard.kind in (*CONDITIONS, "return", "match")
+
+
+def is_while(guard: Guard) -> bool:
+    """True for the body of a `while`, whose test decides whether it runs at all."""
+    return guard.kind == "loop" and guard.condition.startswith("while ") and not guard.in_header
+
+
+def is_alike(guard: Guard) -> bool:
+    """True for a condition on the rank, or one that is the same on every rank, or true in some rounds."""
+    if guard.names == ("__name__",):
+        return True
+    on_rank = any(map(is_rank_name, guard.names)) or pattern("rank_word").search(guard.condition) is not None
+    same = pattern("same_everywhere").search(guard.condition) is not None
+    return on_rank or same or (" % " in guard.condition and not _tests_more(guard))
+
+
+def _tests_more(guard: Guard) -> bool:
+    """True if a part of the condition tests something besides the rounds: `self.draft is not None and n % 8 == 7`."""
+    parts = re.split(r"\b(?:and|or)\b", guard.condition.partition(" ")[2].rstrip(":"))
+    words = [set(re.findall(r"[A-Za-z_][\w.]*", part)) - {"not", "is", "None", "in", "True", "False"} for part in parts]
+    counted = set().union(*(own for own, part in zip(words, parts, strict=True) if " % " in part))
+    return any(own - counted for own, part in zip(words, parts, strict=True) if " % " not in part)
+
+
+def _changed_by(statement: ast.stmt) -> Iterator[str]:
+    """The last names of what a plain statement sets, counts, or puts something into or takes it from."""
+    targets = statement.targets if isinstance(statement, ast.Assign | ast.Delete) else []
+    for target in [*targets, *([statement.target] if isinstance(statement, ast.AugAssign) else [])]:
+        yield last_name(target.value if isinstance(target, ast.Subscript) else target)
+    changing = {*names("changes_content"), *names("takes_items")}
+    for node in walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
+            yield last_name(node.func.value)
+
+
+def beside(sources: Sources, file: str, line: int) -> tuple[frozenset[str], bool]:
+    """(the last names of what the statements of the line's block set, count or fill, whether one of them leaves the
+    suite). Example: of `_, old = self.slots.popitem() ⏎ self.used -= old.size` → 'old', 'slots' and 'used'."""
+    tree = sources.function(file, line)
+    sets: set[str] = set()
+    jumps = False
+    for node in walk(enclosing_function(tree, line)) if tree is not None else ():
+        for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+            if not isinstance(block, list) or not any(holds(each, line) and not has_blocks(each) for each in block):
+                continue
+            sets.update(name for each in block if not has_blocks(each) for name in _changed_by(each))
+            jumps = isinstance(block[-1], _JUMPS) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return frozenset(sets - {""}), jumps
