@@ -42,8 +42,8 @@ def likeliest(case: Case, blame: Blame[Explanation], told: Branch | None) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """The likeliest reason, as a branch and in words. ``stands_out``: it was seen to differ, or nothing that was seen
-    to differ is half as likely."""
+    """The likeliest reason, as a branch and in words. ``stands_out``: it decides about what would end a wait, and was
+    seen to differ, or nothing that was seen to differ is half as likely."""
 
     branch: Branch
     words: Message
@@ -64,7 +64,7 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
     item = first.item
     at = Condition(line_of_item(case, item), item.file, item.line)
     near = any(each.strength == Strength.PROVED and each.share > first.share / 2 for each in found[1:])
-    stands_out = first.strength > Strength.UNKNOWN or not near
+    stands_out = first.start in (Kind.TOUCHING, Kind.MISSED) and (first.strength > Strength.UNKNOWN or not near)
     if not isinstance(item, Predicate):
         branch = Branch(at.file, at.line, at.source, "expression")
         return Likely(branch, ["what likely differs is set by ", at], stands_out)
