@@ -64,7 +64,9 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
     item = first.item
     at = Condition(line_of_item(case, item), item.file, item.line)
     near = any(each.strength == Strength.PROVED and each.share > first.share / 2 for each in found[1:])
-    stands_out = first.start in (Kind.TOUCHING, Kind.MISSED) and (first.strength > Strength.UNKNOWN or not near)
+    here = {(f.file, f.line) for rank in blame.culprits for f in case.activities[rank].stack}
+    provides = first.start in (Kind.TOUCHING, Kind.MISSED) and first.at not in here
+    stands_out = provides and (first.strength > Strength.UNKNOWN or not near)
     if not isinstance(item, Predicate):
         branch = Branch(at.file, at.line, at.source, "expression")
         return Likely(branch, ["what likely differs is set by ", at], stands_out)
@@ -75,7 +77,7 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
         return None  # it chooses a value, and no way
     if item.kind in ("for", "while") and _is_loop_of_others(case, item, blame):
         return None
-    ends_it = first.start in (Kind.TOUCHING, Kind.MISSED) and not first.outcomes[CULPRITS]
+    ends_it = provides and not first.outcomes[CULPRITS]
     led: Message = ["what likely led ", culprits, " there is ", at]
     words: Message = ["what ends the wait of ", culprits, " likely depends on ", at] if ends_it else led
     return Likely(Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), words, stands_out)

@@ -80,6 +80,8 @@ class Reason:
     source: str = ""
     direct: bool = False
     start: Kind = Kind.NOW
+    at: tuple[str, int] = ("", 0)
+    """(file, line) of that line."""
     share: float = 0.0
     """Of all that was found, nothing included: the chance that it is the one, 0 to 1."""
 
@@ -103,15 +105,16 @@ def line_of_item(case: Case, item: Predicate | Definition) -> str:
 def judged(known: Known, sides: Sides, item: Item, arrivals: list[Arrival]) -> Reason:
     """The item with what is known of it; of several ways to it the nearest."""
     nearest = min(arrivals, key=lambda each: each.distance)
-    distance, path = nearest.distance, nearest.reached.path
+    distance, path, start = nearest.distance, nearest.reached.path, nearest.start
     if isinstance(item, Definition):
         differ = known.values_differ(item)
         strength = Strength.MAY if differ else Strength.UNKNOWN
-        return Reason(item, ("", ""), strength, distance, path, "values" if differ else "", start=nearest.start.kind)
+        source = "values" if differ else ""
+        return Reason(item, ("", ""), strength, distance, path, source, start=start.kind, at=start.lines[0])
     outcomes = _by_stacks(arrivals)
     direct = any(each.is_direct for each in arrivals)
     strength, source = _strength(known, sides, item, nearest, outcomes, arrivals)
-    return Reason(item, outcomes, strength, distance, path, source, direct, nearest.start.kind)
+    return Reason(item, outcomes, strength, distance, path, source, direct, start.kind, start.lines[0])
 
 
 def _strength(
