@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
 from hangdoc.diagnosis.blame.own_steps import (
     left_its_turn,
     left_own_path,
@@ -57,6 +58,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     # The surest comes first; each answers only if it fits exactly one of the repairs.
     tried = (
         _by_condition_on_rank,
+        _by_company,
         _by_new_decision,
         _by_own_history,
         _by_its_end,
@@ -101,6 +103,21 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
         if match is not None:
             return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
     return None
+
+
+def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits are alone in their call, the reason in words): each other option's call is one
+    that most ranks of a larger group made as well. Or they alone left out what most of these made before theirs."""
+    left = [(o, ranks) for o in options if (ranks := left_company(case, o.alignment.first))]
+    if len(left) == 1:
+        option, ranks = left[0]
+        return option, f"{ranks_text(ranks)} made such a call first"
+    company = [in_company(case, o.alignment.first) for o in options]
+    alone = [o for o, ranks in zip(options, company, strict=True) if not ranks]
+    if len(alone) != 1:
+        return None
+    others = next(ranks for ranks in company if ranks)
+    return alone[0], f"{ranks_text(others)} went the other way as well"
 
 
 def _by_new_decision(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.program.items import Predicate
 from hangdoc.diagnosis.source.calls_between import requests
+from hangdoc.diagnosis.source.evaluate import names_in
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
@@ -135,7 +136,7 @@ def _deciding_the_count(case: Case, at: Frame) -> list[Condition]:
     """The nearest test that what the line is given depends on, by its slice; a loop leaves nothing out by itself."""
     slice_of_line = islice(case.program.slice_back(at.file, at.line), COMPARED)
     tests = [each.item for each in slice_of_line if isinstance(each.item, Predicate) and not each.item.targets]
-    return [Condition(f"if {test.text}", test.file, test.line) for test in tests if _MAIN not in test.text][:1]
+    return [Condition(f"if {test.text}", test.file, test.line) for test in tests if _MAIN not in names_in(test.subject)][:1]
 
 
 def _has_arguments(call: ast.Call) -> bool:

@@ -8,19 +8,20 @@ import pytest
 from cases import diagnosed
 
 SAID = "What likely led"
+ENDS = "What ends the wait of"
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("log_writer_died", "rank 1 there is `if number == limit:` (logger_mp.py:16)"),
-        ("dead_producer", "rank 1 there is `if rank == 1 and i == 7:` (dead_producer.py:8)"),
-        ("failed_and_does_not_exit", "rank 3 there is `if rank == 3 and step == 6:` (exc_one.py:11)"),
+        ("log_writer_died", f"{SAID} rank 1 there is `if number == limit:` (logger_mp.py:16)"),
+        ("dead_producer", f"{ENDS} rank 1 likely depends on `if rank == 1 and i == 7:` (dead_producer.py:8)"),
+        ("failed_and_does_not_exit", f"{SAID} rank 3 there is `if rank == 3 and step == 6:` (exc_one.py:11)"),
     ],
 )
 def test_where_no_condition_was_found(name, told):
     document = diagnosed(name).document
-    assert f"{SAID} {told}" in document["why"]
+    assert told in document["why"]
     branch = document["divergence"]["branch"]
     assert told.endswith(f"`{branch['condition']}` ({Path(branch['file']).name}:{branch['line']})")
     assert document["confidence"] != "certain"
