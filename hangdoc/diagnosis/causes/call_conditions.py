@@ -136,7 +136,8 @@ def _deciding_the_count(case: Case, at: Frame) -> list[Condition]:
     """The nearest test that what the line is given depends on, by its slice; a loop leaves nothing out by itself."""
     slice_of_line = islice(case.program.slice_back(at.file, at.line), COMPARED)
     tests = [each.item for each in slice_of_line if isinstance(each.item, Predicate) and not each.item.targets]
-    return [Condition(f"if {test.text}", test.file, test.line) for test in tests if _MAIN not in names_in(test.subject)][:1]
+    tests = [test for test in tests if _MAIN not in names_in(test.subject)]
+    return [Condition(f"if {test.text}", test.file, test.line) for test in tests[:1]]
 
 
 def _has_arguments(call: ast.Call) -> bool:
