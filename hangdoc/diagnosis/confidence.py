@@ -12,7 +12,7 @@ from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import lacks_the_past
 from hangdoc.diagnosis.execution.decisions import condition_key
-from hangdoc.diagnosis.execution.moments import apart, parts_last
+from hangdoc.diagnosis.execution.moments import apart, came_last
 from hangdoc.diagnosis.execution.tested import ENDED
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -177,9 +177,12 @@ def _one_of_several(case: Case, found: Blame[Explanation], branch: Branch | None
     point = found.diverged.branch_point if found.diverged is not None else None
     if point is None or point.sole or is_telling(point) or point.seen or point.told or point.guard.kind == "decorator":
         return ""
-    key = condition_key(branch.file, branch.line, branch.condition) if branch is not None and case.execution else None
-    if key is not None and parts_last(case.table, case.execution, key, case.ranks, found.culprits):
-        return ""
+    if branch is not None and (branch.file, branch.line) == (point.file, point.guard.line):
+        key = condition_key(branch.file, branch.line, branch.condition)
+        sides = found.culprits, others_of(case, found)
+        led, kept = (came_last(case.table, case.execution, key, sides[n]) for n in (point.guarded, 1 - point.guarded))
+        if led is not None and kept is not None and led[0] == str(point.guard.taken) != kept[0] and led[1] == kept[1]:
+            return ""  # recorded in one round
     return "which of the conditions between them parted them was not seen"
 
 

@@ -88,7 +88,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             doubted=point.quiet
             or guessed
             or bool(also_on_the_way(found.branch_points))
-            or both_are_under(gap, point)
+            or both_are_under(case, gap, point)
             or may_run_another(case, found.branch_point),
         )
         if point is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,7 +12,7 @@ from hangdoc.diagnosis.causes.phrases import cited, place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.program.items import Predicate
+from hangdoc.diagnosis.program.items import Predicate, Span
 from hangdoc.diagnosis.source.calls_between import requests
 from hangdoc.diagnosis.source.evaluate import names_in
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
@@ -123,7 +123,7 @@ def start_of_ranks(case: Case) -> Start | None:
         return None
     count = next((word.value for word in found[made[0]].call.keywords if word.arg in names("counts_ranks")), None)
     if count is not None:  # it has run, so nothing around it has kept a rank from its start
-        return Start(made[0], _deciding_the_count(case, made[0]), several=True)
+        return Start(made[0], _deciding_the_count(case, made[0], count), several=True)
     conditions = [
         each
         for each in conditions_of_call(case.sources, made[0], stack)
@@ -132,12 +132,24 @@ def start_of_ranks(case: Case) -> Start | None:
     return Start(made[0], conditions or conditions_of_call(case.sources, made[0], stack, ("loop",))[-1:])
 
 
-def _deciding_the_count(case: Case, at: Frame) -> list[Condition]:
-    """The nearest test that what the line is given depends on, by its slice; a loop leaves nothing out by itself."""
-    slice_of_line = islice(case.program.slice_back(at.file, at.line), COMPARED)
-    tests = [each.item for each in slice_of_line if isinstance(each.item, Predicate) and not each.item.targets]
-    tests = [test for test in tests if _MAIN not in names_in(test.subject)]
-    return [Condition(f"if {test.text}", test.file, test.line) for test in tests[:1]]
+def _deciding_the_count(case: Case, at: Frame, count: ast.expr) -> list[Condition]:
+    """The nearest test that the number depends on, by the slice of that expression; not what only led to the line, nor
+    a loop or a handler, which leave nothing out by themselves."""
+    span = Span(count.lineno, count.col_offset, count.end_lineno or count.lineno, count.end_col_offset or 0)
+    led = {each for each, _ in _led_to(case, at)}
+    found = (each.item for each in islice(case.program.slice_back(at.file, at.line, expression=span), COMPARED))
+    tests = (each for each in found if isinstance(each, Predicate) and each.kind in _LEAVE_OUT and not each.targets)
+    first = next((each for each in tests if each not in led and _MAIN not in names_in(each.subject)), None)
+    return [Condition(f"if {first.text}", first.file, first.line)] if first is not None else []
+
+
+_LEAVE_OUT = ("if", "comprehension")
+"""Kinds of predicates that leave some items, or lines, out."""
+
+
+def _led_to(case: Case, at: Frame) -> Sequence[tuple[Predicate, str]]:
+    function = case.program.function(at.file, at.line)
+    return function.controls(at.line) if function is not None else ()
 
 
 def _has_arguments(call: ast.Call) -> bool:

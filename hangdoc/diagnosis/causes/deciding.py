@@ -183,7 +183,7 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
     taken = point.guard.taken
     if point.own_arm:
         return [f" was {not taken} on ", Ranks(there)]
-    if gap is not None and both_are_under(gap, point):
+    if gap is not None and both_are_under(case, gap, point):
         return [f" was {taken} on ", Ranks(here), ", and on ", Ranks(there), f" at another call of {point.function}()"]
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]

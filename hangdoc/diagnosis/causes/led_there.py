@@ -7,7 +7,8 @@ The first of these that tells one:
 3. of a key of the store: what decides whether it is set                     ``polled.set_elsewhere``
 4. of a lock: by which way who takes it lets it go                           ``source.locks``
 5. the conditions over the culprit's stack, which others have not passed     ``deciding.passed_on_its_way``
-6. the conditions under which it alone has run lines, or left something      ``left_traces.left_by_culprits``
+6. the conditions under which it alone has run lines                         ``left_traces.left_by_culprits``
+7. the likeliest of the reasons, whatever it is                              ``likeliest``
 
 Of a collective, it is the loop that chooses what the call is given, if that has no order: ``deciding``.
 """
@@ -56,7 +57,7 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
     if likely is not None and likely.stands_out:
         return likely.words
     found_there = _key_set_by(case, culprits[0]) or passed_on_its_way(case, blame)
-    found_there = found_there or (likely.words if likely is not None else left_by_culprits(case, blame))
+    found_there = found_there or left_by_culprits(case, blame) or (likely.words if likely is not None else "")
     if any(conditions_in(found_there)):
         return found_there
     return joined(ended_helper(case, culprits, undecided=True), found_there)

@@ -25,6 +25,7 @@ from hangdoc.diagnosis.reason.starts import CULPRITS, Kind
 from hangdoc.diagnosis.source.guards import loops_around
 from hangdoc.diagnosis.state.process import calls_of_threads
 from hangdoc.model.diagnosis import Branch
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Message, Place, Ranks
 from hangdoc.model.process import Stack
 
@@ -63,8 +64,12 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
     first, culprits = found[0], Ranks(blame.culprits)
     item = first.item
     at = Condition(line_of_item(case, item), item.file, item.line)
-    near = any(each.strength == Strength.PROVED and each.share > first.share / 2 for each in found[1:])
-    here = {(f.file, f.line) for rank in blame.culprits for f in case.activities[rank].stack}
+    near = any(
+        each.strength == Strength.PROVED and each.share > first.share / 2
+        for each in found[1:]
+        if each.item not in first.path
+    )
+    here = {(f.file, f.line) for rank in blame.culprits if rank in case.activities for f in case.activities[rank].stack}
     provides = first.start in (Kind.TOUCHING, Kind.MISSED) and first.at not in here
     stands_out = provides and (first.strength > Strength.UNKNOWN or not near)
     if not isinstance(item, Predicate):
@@ -81,6 +86,14 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
     led: Message = ["what likely led ", culprits, " there is ", at]
     words: Message = ["what ends the wait of ", culprits, " likely depends on ", at] if ends_it else led
     return Likely(Branch(at.file, at.line, at.source, _KINDS.get(item.kind, "if")), words, stands_out)
+
+
+def _is_for_the_culprits(case: Case, blame: Blame[Explanation], reason: Reason) -> bool:
+    """True if what the reason decides about would end the wait of the culprits: they alone wait outside of calls, and
+    not at that line itself."""
+    waiting = {rank for rank, activity in case.activities.items() if activity.kind != ActivityKind.IN_COLLECTIVE}
+    stacks = [case.activities[rank].stack for rank in blame.culprits if rank in waiting]
+    return waiting == {*blame.culprits} and reason.at not in {(f.file, f.line) for stack in stacks for f in stack}
 
 
 def _never_came(case: Case, blame: Blame[Explanation], test: Predicate) -> bool:

@@ -30,6 +30,7 @@ from hangdoc.diagnosis.condition.tested import FITS, SEEN, as_recorded, decided
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.decisions import condition_key
 from hangdoc.diagnosis.execution.parting import Parting
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.program.items import LOOPS, Predicate
@@ -37,7 +38,7 @@ from hangdoc.diagnosis.program.program import Program
 from hangdoc.diagnosis.reason.judged import Reason, is_by_exception
 from hangdoc.diagnosis.reason.reasons import reasons
 from hangdoc.diagnosis.reason.starts import Sides, parted_at
-from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.model.process import Stack
@@ -103,7 +104,7 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting, ended=ended)
     found = [p for p in found if not p.even and can_explain(case, gap, p, ranks)]
     # A guard that both came by alike, each on its way to its call, led to the odd one, or kept from the missing one.
-    odd = int(gap.kind == "insert")
+    odd, several = int(gap.kind == "insert"), len(found) > 1
     to_it = {(p.file, p.guard.place, p.guard.taken) for p in found if p.guarded == odd}
     found = [p for p in found if p.guarded == odd or (p.file, p.guard.place, p.guard.taken) not in to_it]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
@@ -118,7 +119,7 @@ def _possible(case: Case, alignment: Alignment) -> list[BranchPoint]:
     chosen += [replace(p, seen=True) for p in within if _handle(case, ranks[p.guarded])]
     chosen = [*chosen, *told] or [p for p in found if p.uneven or (p in within and len(found) == 1)]
     chosen = list({id(point): point for point in chosen}.values())
-    return chosen if len(found) > 1 else [replace(point, sole=True) for point in chosen]
+    return chosen if several else [replace(point, sole=True) for point in chosen]
 
 
 def _handle(case: Case, ranks: tuple[int, ...]) -> bool:
@@ -227,17 +228,20 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     return list(shown.values())[1:LISTED]
 
 
-def both_are_under(gap: Gap, point: BranchPoint) -> bool:
+def both_are_under(case: Case, gap: Gap, point: BranchPoint) -> bool:
     """True if the other side made its call under the guard as well, when it came there at another time.
 
     Example: both are in new_group() under `if key not in self.groups:`, one for the loss and one for the audit → True.
     """
     other = (gap.mine, gap.theirs)[1 - point.guarded]
-    stack = other.stack if other is not None else ()
-    return any(
-        (frame.file, frame.function) == (point.file, point.function) and point.guard.holds(frame.line)
-        for frame in stack
-    )
+    wanted = point.guard.place, point.guard.taken
+    for frame in other.stack if other is not None else ():
+        if (frame.file, plain(frame.function).rpartition(".")[2]) != (point.file, point.function.rpartition(".")[2]):
+            continue
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is not None and wanted in [(guard.place, guard.taken) for guard in guards(tree, frame.line)]:
+            return True
+    return False
 
 
 def _awaited(gap: Gap) -> bool:

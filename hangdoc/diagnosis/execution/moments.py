@@ -50,19 +50,16 @@ def apart(table: Table, executions: Executions, key: Key, ranks: Collection[int]
     return values.pop() if len(values) == 1 and len(other) == 1 and values != other else ""
 
 
-def parts_last(
-    table: Table, executions: Executions, key: Key, ranks: Collection[int], culprits: tuple[int, ...]
-) -> bool:
-    """True if it came out last in one way on all culprits, and in another on all others that came to it, as recorded.
+def came_last(table: Table, executions: Executions, key: Key, ranks: Collection[int]) -> tuple[str, int] | None:
+    """(how the condition came out last on all of the ranks, the how manieth time that was); None where they differ in
+    that, or one of them is not known.
 
-    Example: `if last` was False on rank 5 when it was last tested, and True on the others, which wait under it → True.
+    Example: `if last` was True on ranks 0 and 1 when each tested it for the 16th time → ('True', 16).
     """
     found, _ = _counted(table, executions, key, ranks)
-    others = {*_came(table, key, ranks, found)} - {*culprits}
-    if not others or not {*culprits, *others} <= found.keys():
-        return False
-    mine, theirs = ({found[rank][1] for rank in side} for side in (culprits, others))
-    return len(mine) == len(theirs) == 1 and mine != theirs and "" not in mine | theirs
+    last = {(found[rank][1], sum(found[rank][0].values())) if rank in found else ("", 0) for rank in ranks}
+    one = last.pop() if len(last) == 1 else ("", 0)
+    return one if one[0] else None
 
 
 def _came(table: Table, key: Key, ranks: Collection[int], found: _Counted) -> list[int]:
