@@ -139,8 +139,6 @@ def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
 def _said_of(answer: BranchAnswer) -> str:
     if answer.ran:
         return "passed by one side alone"
-    if answer.left:
-        return f"left a trace in {answer.left}"
     if answer.subject:
         return f"decides {answer.subject}"
     return f"decides {answer.function}()" if answer.function else _ONE_OF_THESE

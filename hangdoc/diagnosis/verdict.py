@@ -28,6 +28,8 @@ from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answer
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.led_there import is_around_wait, what_led_there
 from hangdoc.diagnosis.causes.left_traces import with_traces
+from hangdoc.diagnosis.causes.likeliest import likeliest
+from hangdoc.diagnosis.causes.nearest import new_decision, raised_under
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.told_by_output import (
     doubted_by_output,
@@ -279,7 +281,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     branch = sides.branch if sides is not None else None
     nearest: Message = ""
     if outcome == Outcome.HANG and confidence != Confidence.CERTAIN and _is_unsaid(case, branch, named):
-        likely, nearest = _likeliest(case, found, branch)
+        likely, nearest = likeliest(case, found, branch)
         branch = likely or branch
         sides = Divergence(sides.sides if sides is not None else (), likely) if likely is not None else sides
     return Diagnosis(
@@ -324,9 +326,6 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
 def _new_decision(case: Case, found: Blame[Explanation], sides: Divergence | None) -> tuple[Branch | None, Message]:
     if not case.execution:
         return None, ""
-    # Whoever has recorded no branches does not wait for the import.
-    from hangdoc.diagnosis.causes.nearest import new_decision
-
     return new_decision(case, found, sides)
 
 
@@ -335,9 +334,6 @@ def _with_raised(
 ) -> tuple[Divergence | None, Message]:
     if sides is None or sides.branch is None or sides.branch.kind != "try":
         return sides, ""
-    # Whose condition is no handler does not wait for the import.
-    from hangdoc.diagnosis.causes.nearest import raised_under
-
     branch, words = raised_under(case, found, sides.branch, said)
     return replace(sides, branch=branch), words
 
@@ -347,13 +343,6 @@ def _is_unsaid(case: Case, branch: Branch | None, named: Finding) -> bool:
     if branch is None:
         return not any(conditions_in(named.why))
     return bool(case.execution) and branch.moment is None and is_library_file(branch.file)
-
-
-def _likeliest(case: Case, found: Blame[Explanation], told: Branch | None) -> tuple[Branch | None, Message]:
-    # Whoever has a condition does not wait for the import.
-    from hangdoc.diagnosis.causes.likeliest import likeliest
-
-    return likeliest(case, found, told)
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:

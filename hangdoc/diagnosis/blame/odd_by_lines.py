@@ -1,7 +1,7 @@
 """Of ranks that all wait alike, the one that went another way before.
 
-What they wait for now shows no difference, but the interpreters' counters, and what a suite left behind, still tell of
-the round in which one of them left something out.
+What they wait for now shows no difference, but the interpreters' counters still tell of the round in which one of them
+left something out.
 """
 
 from __future__ import annotations

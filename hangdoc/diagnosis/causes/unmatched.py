@@ -42,7 +42,7 @@ def left_out(case: Case, waiter: Activity, peer: int, partner: Matching) -> list
 
 
 def by_evidence(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
-    """The conditions, first those under which the rank alone has been by what it ran, left behind or wrote; more than
+    """The conditions, first those under which the rank alone has been by what it ran or wrote; more than
     two of them only where that is known of none.
 
     Example: `if len(batch) == n:` and `if self.failures > 2:`, under which rank 2 alone has logged something → the
@@ -86,7 +86,7 @@ def _would_be_out(case: Case, condition: Condition, rank: int) -> bool:
 
 
 def alone_under(case: Case, conditions: list[Condition], rank: int) -> list[Condition]:
-    """Those of several conditions under which the rank alone has been by what it ran, left behind or wrote."""
+    """Those of several conditions under which the rank alone has been by what it ran or wrote."""
     others = tuple(sorted(case.seen - {rank}))
     if len(conditions) < 2 or not others:
         return []

@@ -1,15 +1,12 @@
-"""Where what a call is given comes from: the line that set it, in the function of the call, in a caller, or of an
-attribute in any function; the loop whose items choose it, and what decides their order.
+"""The loop whose items choose the group of a call, and what decides their order.
 
-Example: ranks give different roots to the broadcast in adopt(), and
+Example: ranks use the groups in another order, and
 
-    90  def run(self):
-    91      source = self.best(losses)
-    92      self.adopt(source)
-    …   def adopt(self, root):
-    96          dist.broadcast(tensor, src=root)
+    50  for bucket in self.buckets:
+    51      bucket.flush()         # all_reduce(x, group=self.group)
 
-→ `source = self.best(losses)` at line 91. Of what several lines set, the conditions that they are under say more.
+→ the loop at line 50, and where `self.buckets` is set. Of what several lines set, the conditions that they are under
+say more.
 """
 
 from __future__ import annotations
