@@ -69,8 +69,7 @@ def likely_reason(case: Case, blame: Blame[Explanation]) -> Likely | None:
         for each in found[1:]
         if each.item not in first.path
     )
-    here = {(f.file, f.line) for rank in blame.culprits if rank in case.activities for f in case.activities[rank].stack}
-    provides = first.start in (Kind.TOUCHING, Kind.MISSED) and first.at not in here
+    provides = first.start in (Kind.TOUCHING, Kind.MISSED) and _is_for_the_culprits(case, blame, first)
     stands_out = provides and (first.strength > Strength.UNKNOWN or not near)
     if not isinstance(item, Predicate):
         branch = Branch(at.file, at.line, at.source, "expression")
