@@ -165,7 +165,7 @@ def _by_library(found: Blame[Explanation], named: Finding) -> str:
     point = found.diverged.branch_point if found.diverged is not None else None
     if point is None or not point.of_library or named.decided_at is not None:
         return ""
-    if point.differs or point.seen or point.told or point.rank_like or point.quiet or point.guard.kind == "try":
+    if point.differs or point.seen or point.rank_like or point.quiet or point.guard.kind == "try":
         return ""
     tested = {name.rpartition(".")[2] for name in point.guard.names}
     known = tested & set(names("trainer_stop_flag")) or pattern("goes_over_data").search(point.guard.condition)
@@ -175,9 +175,9 @@ def _by_library(found: Blame[Explanation], named: Finding) -> str:
 def _one_of_several(case: Case, found: Blame[Explanation], branch: Branch | None) -> str:
     """What to say where other conditions lie between the sides, and nothing shows that this one parted them; ''."""
     point = found.diverged.branch_point if found.diverged is not None else None
-    if point is None or point.sole or is_telling(point) or point.seen or point.told or point.guard.kind == "decorator":
+    if point is None or point.sole or is_telling(point) or point.seen or point.guard.kind == "decorator":
         return ""
-    if branch is not None and (branch.file, branch.line) == (point.file, point.guard.line):
+    if branch is not None and case.execution and (branch.file, branch.line) == (point.file, point.guard.line):
         key = condition_key(branch.file, branch.line, branch.condition)
         sides = found.culprits, others_of(case, found)
         led, kept = (came_last(case.table, case.execution, key, sides[n]) for n in (point.guarded, 1 - point.guarded))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.how_sure import at_one_line, has_children, nobody_acts
-from hangdoc.diagnosis.blame.left_lock import lock_files
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.names import names
@@ -60,7 +59,7 @@ def alone_elsewhere(case: Case, roots: tuple[int, ...]) -> Blame[AloneElsewhere]
         return None
     if len(roots) < 2 or case.hidden or not kinds <= _UNNAMED or len(kinds) > 1:
         return None
-    if any(lock_files(case, rank) for rank in roots):
+    if any((process := case.ranks[rank].process) is not None and process.named_locks for rank in roots):
         return None  # whose lock that is, and since when, is known
     if not all(_may_be_for_a_rank(case, rank) for rank in roots) or _child_works(case):
         return None

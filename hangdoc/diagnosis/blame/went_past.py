@@ -201,7 +201,7 @@ def _numbers(case: Case, ranks: tuple[int, ...]) -> Iterator[tuple[str, dict[int
     for (_, name), per_rank in seen.items():
         if all(len(each) == 1 and each[0].isdecimal() for each in per_rank.values()):
             yield name, {rank: each[0] for rank, each in per_rank.items()}
-    for _, name, values in case.values.numbers(attributes=True) if not seen else ():
+    for _, name, values in case.values.numbers() if not seen else ():
         if all(value.isdecimal() for value in values.values()):
             yield name, values
 

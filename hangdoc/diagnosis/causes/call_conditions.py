@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -71,14 +71,14 @@ def may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
     return within or not pattern("rank_word").search(condition.source)
 
 
-def started_under(sources: Sources, at: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS) -> list[Condition]:
+def started_under(sources: Sources, at: Frame, stack: Stack) -> list[Condition]:
     """The conditions under which the thread, child or task is started that runs the function around the line."""
     for each in sources.user_calls(*names("starts_work")):
         given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
         given = [part.func if isinstance(part, ast.Call) else part for part in given]
         if at.function and any(last_name(part) == at.function for part in given):
             line = each.at
-            return conditions_of_call(sources, line, stack, kinds)
+            return conditions_of_call(sources, line, stack)
     return []
 
 
@@ -136,7 +136,8 @@ def _deciding_the_count(case: Case, at: Frame, count: ast.expr) -> list[Conditio
     """The nearest test that the number depends on, by the slice of that expression; not what only led to the line, nor
     a loop or a handler, which leave nothing out by themselves."""
     span = Span(count.lineno, count.col_offset, count.end_lineno or count.lineno, count.end_col_offset or 0)
-    led = {each for each, _ in _led_to(case, at)}
+    function = case.program.function(at.file, at.line)
+    led = {each for each, _ in function.controls(at.line)} if function is not None else set()
     found = (each.item for each in islice(case.program.slice_back(at.file, at.line, expression=span), COMPARED))
     tests = (each for each in found if isinstance(each, Predicate) and each.kind in _LEAVE_OUT and not each.targets)
     first = next((each for each in tests if each not in led and _MAIN not in names_in(each.subject)), None)
@@ -145,11 +146,6 @@ def _deciding_the_count(case: Case, at: Frame, count: ast.expr) -> list[Conditio
 
 _LEAVE_OUT = ("if", "comprehension")
 """Kinds of predicates that leave some items, or lines, out."""
-
-
-def _led_to(case: Case, at: Frame) -> Sequence[tuple[Predicate, str]]:
-    function = case.program.function(at.file, at.line)
-    return function.controls(at.line) if function is not None else ()
 
 
 def _has_arguments(call: ast.Call) -> bool:

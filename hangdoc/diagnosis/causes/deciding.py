@@ -376,7 +376,7 @@ def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition
     tested = {name.partition(".")[0] for name in point.guard.names}
     loops = [g for g in loops_around(tree, point.guard.line) if set(g.counters) - set(g.rounds)]
     loop = next((g for g in reversed(loops) if tested & (set(g.counters) - set(g.rounds))), None)
-    if loop is None and loops and not (is_telling(point) or point.seen or point.told):
+    if loop is None and loops and not (is_telling(point) or point.seen):
         loop = loops[-1] if _may_have_fewer(case, replace(point, guard=loops[-1])) else None
     token = (gap.mine, gap.theirs)[1 - point.guarded]
     if loop is None or (token is not None and is_inside(token, replace(point, guard=loop))):

@@ -154,7 +154,7 @@ def _after_an_exception(case: Case, blame: Blame[Diverged], point: BranchPoint, 
     at = cited(raised.guard, raised.file) if raised is not None else handler or cited(point.guard, point.file)
     says, wrote = _says(journal), case.last_words(blame.culprits[0])
     calls = "to a call that the others do not make there" if gap.kind == "delete" else "past the others' call"
-    seen = journal is not None or point.recorded or point.seen or point.told
+    seen = journal is not None or point.recorded or point.seen
     inside = point.guard.taken and not point.guard.is_tried and point.guard.condition != "finally:"
     return Finding(
         "HD103",

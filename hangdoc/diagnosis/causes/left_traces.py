@@ -61,7 +61,12 @@ def with_traces(
         branch = Branch(first.file, first.guard.line, first.guard.condition, _kind(first))
     else:
         more = left
-    by = [replace(_answer(each), left=f"line {each.line}", ran=True) for each in more]
+    by = [
+        BranchAnswer(
+            each.function, each.file, each.guard.line, each.guard.condition, left=f"line {each.line}", ran=True
+        )
+        for each in more
+    ]
     clauses = Joined([told(each, sides) for each in left])
     known_end = linked or (open_loop and all(each in ran for each in left))  # the loop itself is seen to have ended
     return replace(found, branch=replace(branch, answers=(*branch.answers, *by))), clauses, "" if known_end else DOUBT
@@ -72,10 +77,6 @@ def _is_open(branch: Branch, cited: Iterable[Condition]) -> bool:
     own = branch.file, branch.line
     decided = any(not each.condition.startswith(("return ", "yield ")) for each in branch.answers)
     return branch.kind == "loop" and not decided and all((each.file, each.line) == own for each in cited)
-
-
-def _answer(left: RanAlone) -> BranchAnswer:
-    return BranchAnswer(left.function, left.file, left.guard.line, left.guard.condition)
 
 
 def left_by_culprits(case: Case, blame: Blame[Explanation]) -> Message:

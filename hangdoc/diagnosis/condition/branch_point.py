@@ -67,8 +67,6 @@ class BranchPoint:
     """The recorded tests show that the sides parted here, see ``execution.parting``."""
     left_at: Guard | None = None
     """The condition at which the side that is not guarded was recorded to leave this loop."""
-    told: bool = False
-    """What one side alone wrote tells that the sides took it differently, see ``condition.told``."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
     """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
 

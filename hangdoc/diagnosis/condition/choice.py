@@ -212,14 +212,7 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     if not points:
         return []
     first, *more = points
-    if (
-        first.guard.kind not in _DECIDE
-        or first.rank_like
-        or first.differs
-        or first.both_arms
-        or first.seen
-        or first.told
-    ):
+    if first.guard.kind not in _DECIDE or first.rank_like or first.differs or first.both_arms or first.seen:
         return []
     shown = {(first.file, first.guard.place): first}
     for other in more:
@@ -236,7 +229,7 @@ def both_are_under(case: Case, gap: Gap, point: BranchPoint) -> bool:
     other = (gap.mine, gap.theirs)[1 - point.guarded]
     wanted = point.guard.place, point.guard.taken
     for frame in other.stack if other is not None else ():
-        if (frame.file, plain(frame.function).rpartition(".")[2]) != (point.file, point.function.rpartition(".")[2]):
+        if (frame.file, plain(frame.function)) != (point.file, point.function):
             continue
         tree = case.sources.function(frame.file, frame.line)
         if tree is not None and wanted in [(guard.place, guard.taken) for guard in guards(tree, frame.line)]:

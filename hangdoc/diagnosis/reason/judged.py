@@ -122,9 +122,8 @@ def _strength(
 ) -> tuple[Strength, str]:
     side, outcome = nearest.meant
     if not nearest.start.came:
-        own = (each.start for each in arrivals if each.start.side == CULPRITS and each.start.kind not in GUESSED)
-        wanted = next(own, None) is None  # it decides nothing but what was not done
-        if outcome and wanted and known.holds_by_rank(item, outcome):
+        led = any(each.start.side == CULPRITS and each.start.kind not in GUESSED for each in arrivals)
+        if outcome and not led and known.holds_by_rank(item, outcome):
             return Strength.ALIKE, "rank"  # it is their part, and they play it
     elif nearest.start.kind != Kind.RAISED and known.table.never_asked(item, sides[1 - side]):
         return Strength.ALIKE, "counters"  # a predicate before it kept them away

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.weighing import shares, weights_of
 
 def ranked(weighed: Mapping[Reason, frozenset[str]]) -> list[Reason]:
     """The likeliest first, of those with what speaks for them; none where it is likelier that none of them is one. What
-    is seen to have decided the likeliest stands before it.
+    is seen to have decided the likeliest stands before it; not a loop, which only hands on its items.
 
     Example: `if batch.empty:` with a share of 0.8 before `for batch in loader:` with 0.1; nothing has 0.07.
     """

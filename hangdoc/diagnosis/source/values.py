@@ -104,14 +104,14 @@ class Values:
             if name == ends[0] or name.endswith(ends[1])
         ]
 
-    def numbers(self, *, attributes: bool) -> Iterator[tuple[str, str, dict[int, str]]]:
-        """(function, name, rank → value) of each plain name that is a count, or True or False; with ``attributes`` also
-        (owner, name, …) of those that are attributes: ('self.outcome', 'len(failures)', {0: '1'})."""
+    def numbers(self) -> Iterator[tuple[str, str, dict[int, str]]]:
+        """(function, name, rank → value) of each plain name that is a count, or True or False, and (owner, name, …) of
+        each attribute that is: ('self.outcome', 'len(failures)', {0: '1'})."""
         for (_, function, name), values in self._now.items():
             if not all(value.isdecimal() or value in ("True", "False") for value in values.values()):
                 continue
             owner, _, last = name.rpartition(".")
-            if name.isidentifier() or (attributes and owner and "()" not in owner):
+            if name.isidentifier() or (owner and "()" not in owner):
                 yield owner or function, last, values
 
     def left(self, ranks: Iterable[int]) -> dict[tuple[str, str], dict[int, list[str]]]:

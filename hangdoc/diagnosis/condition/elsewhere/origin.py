@@ -50,15 +50,14 @@ class ByItem:
     way: Stack
 
 
-def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bool = False) -> list[Condition]:
-    """What sets the name of the innermost frame, there or under the callers' names for it; ``changing``: or changes its
-    items."""
+def _followed(sources: Sources, way: Sequence[Frame], name: str) -> list[Condition]:
+    """What sets the name of the innermost frame or changes its items, there or under the callers' names for it."""
     for level, frame in enumerate(way[:DEEPEST]):
         tree = sources.function(frame.file, frame.line)
         if not name or tree is None:
             return []
         here = enclosing_function(tree, frame.line)
-        setting = list(_that_set(here, partial(_is_called, name), changing))
+        setting = list(_that_set(here, partial(_is_called, name)))
         if setting:
             return _deciding(tree, frame.file, setting)
         caller = way[level + 1] if level + 1 < len(way) else None
@@ -68,7 +67,7 @@ def _followed(sources: Sources, way: Sequence[Frame], name: str, *, changing: bo
             return [Condition(text_of(made), caller.file, made.lineno)]
         if not given and "." in name:
             attribute = name.rpartition(".")[2]
-            return _attribute_set(sources, attribute, changing=changing) or _answered(sources, attribute)
+            return _attribute_set(sources, attribute) or _answered(sources, attribute)
         name = given
     return []
 
@@ -116,14 +115,14 @@ def order_of_items(sources: Sources, chosen: ByItem) -> list[Condition]:
         if inner is None and (view is None or last_name(over.func) not in ("items", "keys", "values")):
             return []
         over = inner or view
-    return _followed(sources, chosen.way, dotted(over) if over is not None else "", changing=True)
+    return _followed(sources, chosen.way, dotted(over) if over is not None else "")
 
 
-def _attribute_set(sources: Sources, attribute: str, *, changing: bool = False) -> list[Condition]:
+def _attribute_set(sources: Sources, attribute: str) -> list[Condition]:
     """What decides how an attribute of that name is set, of whatever object, by other functions than `__init__`."""
     found: dict[tuple[str, int], list[Condition]] = {}
     for file, tree in sources.user_trees():
-        for node in _that_set(tree, partial(_is_attribute, attribute), changing):
+        for node in _that_set(tree, partial(_is_attribute, attribute)):
             if (file, node.lineno) not in found and function_name(tree, node.lineno) != "__init__":
                 found[file, node.lineno] = _deciding(tree, file, [node], elsewhere=True)
     conditions = dict.fromkeys(each for some in found.values() for each in some)
@@ -150,16 +149,15 @@ def _is_attribute(name: str, node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == name
 
 
-def _that_set(tree: ast.AST, is_meant: Callable[[ast.AST], bool], changing: bool) -> Iterator[_Setting]:
+def _that_set(tree: ast.AST, is_meant: Callable[[ast.AST], bool]) -> Iterator[_Setting]:
     for node in walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             parts = [p for t in targets for p in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])]
-            if changing:
-                parts = [p.value if isinstance(p, ast.Subscript) else p for p in parts]
+            parts = [p.value if isinstance(p, ast.Subscript) else p for p in parts]
             if any(map(is_meant, parts)):
                 yield node
-        elif changing and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             called = node.value.func
             if isinstance(called, ast.Attribute) and called.attr in names("changes_order") and is_meant(called.value):
                 yield node

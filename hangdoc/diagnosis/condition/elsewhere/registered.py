@@ -1,11 +1,10 @@
-"""Where the handler was registered that a library calls on one side only: on some ranks, or with a filter of events.
+"""Where the handler was registered that a library calls on one side only.
 
 A library calls the handler from its loop, without a condition around the call. What decides is around the line that
-gave the library the function, or in that line. Example:
+gave the library the function. Example:
 
     if rank == 0:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.validate)    # rank 0 waits below validate()
-    engine.add_event_handler(Events.ITERATION_COMPLETED(event_filter=spike), self.dump)
 
 A line under no condition goes by what runs its function: the conditions around the calls of that function, or the table
 that it is looked up in. Examples: `if rank == 0: ⏎ attach_validation(engine)`, which registers validate(); and
@@ -37,26 +36,15 @@ from hangdoc.model.process import Frame, Stack
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """What a line gives as a filter of events. ``of_each_round``: the event comes in every round of the library's loop;
-    ``after_loop``: only when a loop of it has ended."""
-
-    guard: Guard
-    of_each_round: bool
-    after_loop: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Registered:
     """A line of the user's that registers the handler ``name``. ``around``: the conditions around it, outermost first;
-    ``filter``: the filter of events that it gives; ``own``: it names the very function, as `self.name` in the class of
-    the handler, or as the decorator of it; ``level``: the place of the handler on the way; ``table``: around it stands
-    the lookup by the rank of the function that registers it."""
+    ``own``: it names the very function, as `self.name` in the class of the handler, or as the decorator of it;
+    ``level``: the place of the handler on the way; ``table``: around it stands the lookup by the rank of the function
+    that registers it."""
 
     name: str
     frame: Frame
     around: tuple[Guard, ...]
-    filter: Filter | None
     own: bool
     level: int
     table: bool = False
@@ -66,8 +54,8 @@ def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -
     """The lines that register the handlers that are found only on ``way``, from its frame ``at`` on.
 
     Both are outermost first, and may lack the library's frames. Nothing is said of a function that its caller calls by
-    name, nor of a handler that some line registers under no condition and without a filter. Example: as above, rank 0
-    below dump() → line 3, with the filter `event_filter=spike`.
+    name, nor of a handler that some line registers under no condition. Example: as above, rank 0 below validate() → the
+    line under `if rank == 0:`.
     """
     theirs = {plain(frame.function) for frame in other}
     found: list[Registered] = []
@@ -79,7 +67,7 @@ def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -
             continue
         theirs.add(name)
         lines = list(islice(_registering(sources, frame, level), TRIED + 1))
-        found += lines if all(each.around or each.filter for each in lines) and len(lines) <= TRIED else []
+        found += lines if all(each.around for each in lines) and len(lines) <= TRIED else []
     return found
 
 
@@ -104,8 +92,8 @@ def _registering(sources: Sources, handler: Frame, level: int) -> Iterator[Regis
         seen.add((each.file, line))
         frame = Frame(each.file, line, getattr(each.function, "name", "<module>"))
         around = tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS)
-        found = Registered(name, frame, around, None, given == "own", level)
-        run = list(islice(_running(sources, each), TRIED)) if not around and found.filter is None else []
+        found = Registered(name, frame, around, given == "own", level)
+        run = list(islice(_running(sources, each), TRIED)) if not around else []
         yield from (
             replace(found, frame=f, around=guards, table=table) for f, guards, table in run or [(frame, around, False)]
         )
