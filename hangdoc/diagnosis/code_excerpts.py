@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.blame.odd_past import OddPast
 from hangdoc.diagnosis.bounds import LISTED
@@ -24,7 +23,6 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.further_on import further_on
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
-from hangdoc.diagnosis.condition.ways_past import ways_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, Supposed
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
@@ -63,7 +61,7 @@ def code_excerpts(
     branch = blame.diverged.branch_point if blame.diverged is not None else None
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(case, blame, divergence, around)
-    of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
+    of_ranks = [*_of_the_culprits(case, blame)]
     of_answers = list(_of_the_answers(divergence))
     own = next((i for i, note in enumerate(of_answers) if note.said == _ONE_OF_THESE), len(of_answers))
     decided = _of_the_branch(case, blame, divergence) if not named.by_chance else ()
@@ -199,22 +197,6 @@ def _holds(text: SourceText, frame: Frame) -> bool:
 
 def _called(frame: Frame) -> str:
     return frame.function if frame.function.startswith("<") else f"{frame.function}()"
-
-
-def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
-    """The line of the message that the culprit once skipped, the conditions on the way to it, and who waits for it."""
-    skipped = blame.found.skipped if isinstance(blame.found, MissingPartner) else None
-    if skipped is None or skipped.frame is None:
-        return
-    for each in ways_past(case, skipped.stack)[0]:
-        condition = each.source.removesuffix(":").removeprefix("if ")
-        yield _Note(each.file, each.line, "", condition=condition)
-    said: Message = [Ranks((skipped.rank,)), ": ", skipped.told]
-    yield _Note(skipped.frame.file, skipped.frame.line, said, guilty=True)
-    waiter = case.activities.get(skipped.peer)
-    if waiter is not None and waiter.peer == skipped.rank and waiter.where is not None:
-        said = [Ranks((skipped.peer,)), f": {single_spaced(waiter.text)}"]
-        yield _Note(waiter.where.file, waiter.where.line, said)
 
 
 def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:

@@ -13,7 +13,6 @@ from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.bounds import LISTED, NAMED
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
@@ -358,7 +357,7 @@ def _logs(case: Case, found: Blame[Explanation]) -> list[Evidence]:
 
 def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evidence]:
     """What may have ended those that a rank waits for without a call: threads that only it has not, errors in logs."""
-    if not isinstance(found.found, OutsideWait | ThreadWait | WaitCycle) or case.job.ended:
+    if not isinstance(found.found, OutsideWait | ThreadWait) or case.job.ended:
         return
     for rank in found.culprits[:LISTED]:
         if case.activities[rank].kind in ENDED_BY_OTHERS:

@@ -124,6 +124,11 @@ class Supposed(Explanation):
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck(Explanation):
+    """No future step sets these ranks free, and calls of groups do not tell who is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeldUpUnseen(Explanation):
     """The ranks that the others wait for were not seen."""
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
-from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.branch_tables import branch_table, with_moment
 from hangdoc.diagnosis.call_tables import call_tables
@@ -254,7 +253,7 @@ def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
-    by_rank = not isinstance(found.found, MissingPartner)  # whose rank gave it another part to play than its peer
+    by_rank = named.code != "HD202"  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
     new, anew = _new_decision(case, found, sides) if not named.recorded else (None, "")
     recorded = new is not None or named.recorded or (found.diverged is not None and found.diverged.is_recorded)

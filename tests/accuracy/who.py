@@ -34,7 +34,7 @@ from hangdoc.model.codec import load_snapshot
 from hangdoc.model.kinds import Confidence
 
 TABLE = Path(judge.__file__).with_name("weights.toml")
-FEWEST = 8
+FEWEST = 5
 """Cases in which a kind of evidence has to occur to get a weight."""
 STRENGTH = 1.0
 """Of the normal prior of each weight (1 / variance): kinds that few cases have keep weights near 0."""

@@ -15,7 +15,6 @@ from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, user_stack
 from hangdoc.diagnosis.source.message_calls import root_of_round
-from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.operations import operation
 
 
@@ -196,16 +195,3 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
         return number_below_user(case.activities[rank].stack, *names("root_local")) if token.pending else None
 
     return root
-
-
-def missing_partners(case: Case) -> list[tuple[int, int]]:
-    """(waiting rank, peer) of each send and recv whose peer is stuck in something that is not a message."""
-    found: list[tuple[int, int]] = []
-    for rank in sorted(case.graph.stuck):
-        activity = case.activities[rank]
-        peer = activity.peer
-        if activity.kind not in MESSAGES or peer is None or peer not in case.activities:
-            continue
-        if case.activities[peer].kind not in MESSAGES and peer in case.graph.stuck:
-            found.append((rank, peer))
-    return found

@@ -22,11 +22,6 @@ from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
-from hangdoc.diagnosis.blame.message_blame import (
-    ahead_of_its_message,
-    odd_message,
-    partner,
-)
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import (
     missing_request,
@@ -40,7 +35,6 @@ from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
-from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.blame.went_past import WentPast, went_past
 from hangdoc.diagnosis.blame.with_roots import cut_off, gone_roots, unseen_message, waiting_roots
 from hangdoc.diagnosis.blame.without_roots import (
@@ -62,6 +56,7 @@ from hangdoc.diagnosis.explanation import (
     Blame,
     Diverged,
     Explanation,
+    Stuck,
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.model.kinds import MESSAGES, Confidence
@@ -221,14 +216,12 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, one that comes later, a missing partner, the order across groups, the lines of the stacks; a circle is
-    always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, the order
+    across groups, the lines of the stacks; else the evidence decides who it is."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, ahead_of_its_message, partner, order_across_groups, compare_places, cycle)
-    return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
+    return inquiry.divergence or order_across_groups(case) or compare_places(case) or Blame(Stuck(), proved=True)
 
 
 def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:

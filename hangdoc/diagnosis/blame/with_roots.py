@@ -19,15 +19,14 @@ from hangdoc.diagnosis.blame.inquiry import Inquiry
 from hangdoc.diagnosis.blame.not_finished import NotFinished, not_finished
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
-from hangdoc.diagnosis.blame.to_anyone import unseen_partner
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     Blame,
     CutOff,
-    Explanation,
     Gone,
     HeldUpUnseen,
     OutsideWait,
+    Stuck,
 )
 from hangdoc.diagnosis.state.endings import ended_well
 from hangdoc.diagnosis.state.unseen import hidden_text
@@ -51,9 +50,14 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     return Blame(Gone(), gone, proved=proved, confidence=how, sure=sure)
 
 
-def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
-    return unseen_partner(inquiry.case) if not inquiry.case.streams else None
+def unseen_message(inquiry: Inquiry) -> Blame[Stuck] | None:
+    """Messages that all others wait for. Before other roots: their partners may be any ranks that wait."""
+    case = inquiry.case
+    roots = case.graph.roots
+    if case.streams or not roots or any(case.activities[rank].kind not in MESSAGES for rank in roots):
+        return None
+    waiting = {wait.waiter for wait in case.graph.waits}
+    return Blame(Stuck(), proved={*waiting, *roots} == case.activities.keys())
 
 
 def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:

@@ -16,20 +16,17 @@ Of a collective, it is the loop that chooses what the call is given, if that has
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.bounds import DEEPEST
 from hangdoc.diagnosis.causes.deciding import chosen_without_order, passed_on_its_way
 from hangdoc.diagnosis.causes.ended_helpers import ended_helper
 from hangdoc.diagnosis.causes.left_traces import left_by_culprits
 from hangdoc.diagnosis.causes.likeliest import likely_reason
-from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.causes.polled import set_elsewhere
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards, split_at_loop
-from hangdoc.diagnosis.source.locks import only_way_out
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.message import Condition, Joined, Message, conditions_in, joined
 from hangdoc.model.process import Frame
@@ -46,8 +43,6 @@ def what_led_there(case: Case, blame: Blame[Explanation]) -> Message:
             or left_by_culprits(case, blame)
             or ended_helper(case, culprits, undecided=True)
         )
-    if isinstance(found, WaitCycle) and found.lock_holders:
-        return _let_go(case, found) or left_by_culprits(case, blame) or passed_on_its_way(case, blame)
     if not isinstance(found, OutsideWait):
         return chosen_without_order(case, case.activities[culprits[0]].stack)[0]
     if ended := ended_helper(case, culprits):
@@ -104,17 +99,3 @@ def _waits_for_keys(case: Case, rank: int) -> list[Frame | None]:
         return [activity.where] if activity.kind == ActivityKind.STORE_WAIT else []
     stacks = [thread.frames for thread in look.threads if look.main is None or thread.tid != look.main.tid]
     return [user_stack(stack)[0] for stack in stacks if user_stack(stack) and not below_user(stack)]
-
-
-def _let_go(case: Case, found: WaitCycle) -> Message:
-    """What decides by which way the holder lets go the lock that the others wait for: in a thread, or later, or never.
-
-    Example: `self.lock.acquire() ⏎ if len(rows) > 64: ⏎ pool.submit(self.write_and_release, rows) ⏎ else: ⏎
-    self.write_and_release(rows)` → the `if`.
-    """
-    frames = user_stack(case.activities[found.lock_waiters[0]].stack)[:DEEPEST]
-    for frame in frames[1:]:
-        way_out = only_way_out(frame, case.sources)
-        if way_out is not None:
-            return [cited(way_out, frame.file), f" leads out of {plain(frame.function)}() without what follows there"]
-    return ""

@@ -9,20 +9,17 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
 from hangdoc.diagnosis.blame.further_faults import Further
-from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.precedent import changed_places, is_another_call
-from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
-from hangdoc.diagnosis.calls.history import END, Token, distinct
-from hangdoc.diagnosis.calls.streams import Kernel
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.own_loop import what_it_did
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
+from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 
 _OF_EXCHANGE = 2
@@ -199,49 +196,6 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     if not (merged or across) or (merged and is_swapped(case.programs, gap.mine, gap.theirs)):
         return None
     return _alone(case, blame, gap)
-
-
-@cause("HD101", explains=MissingPartner, order=284)
-def alone_in_place_of_a_message(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
-    """HD101: the culprit owes a message, as it stands at a call from a line that no other rank ever came to."""
-    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
-    call = front.call if front is not None else None
-    if call is None or call.frame is None:
-        return None
-    others = {rank: program for rank, program in case.programs.items() if rank not in blame.culprits}
-    if any(call.site in program.sites for program, _ in distinct(others)):
-        return None
-    return alone_in_a_call(case, blame)
-
-
-@cause("HD101", explains=WaitCycle, order=285)
-def alone_in_a_call(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """HD101: the culprits are at a call that no other member has issued, while those wait for them elsewhere."""
-    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
-    call = front.call if front is not None else None
-    history = next((h for h in case.histories if call is not None and h.key == call.group), None)
-    if call is None or history is None:
-        return None
-    others = tuple(r for r in history.members if r in case.programs and r not in blame.culprits)
-    if not others or any(case.streams.kernel(history, r, call.sequence) is not Kernel.MISSING for r in others):
-        return None
-    culprits = blame.culprits
-    return Finding(
-        "HD101",
-        sentence(
-            [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, call)],
-            where_they_wait(case, others),
-        ),
-        [
-            "no other rank of the group has issued it, and ",
-            Ranks(others),
-            " ",
-            Verb(others, "waits", "wait"),
-            " elsewhere",
-        ],
-        "call it on every rank of the group, or on none; where it is part of a loop, give all ranks as many rounds",
-        "the others may have left it out, or may have left its loop",
-    )
 
 
 @cause("HD101", explains=Diverged, order=231)

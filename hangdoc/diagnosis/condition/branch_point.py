@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.names import is_rank_name
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.model.process import Frame
 
 
@@ -69,22 +66,6 @@ class BranchPoint:
     """The condition at which the side that is not guarded was recorded to leave this loop."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
     """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
-
-
-def is_of_rank_alone(guard: Guard) -> bool:
-    """True if the condition names the rank, and each part of its `and` or `or` does.
-
-    Examples: `if rank == 0:`; not `if owner == rank or not len(rows):`, nor `if rank == 1 and step == 5:`.
-    """
-    if not any(map(is_rank_name, guard.names)):
-        return False
-    try:
-        test = ast.parse(f"{guard.condition.removeprefix('el')} pass").body[0]
-    except SyntaxError:
-        return True
-    asked = getattr(test, "test", None)
-    parts = asked.values if isinstance(asked, ast.BoolOp) else ()
-    return all(any(map(is_rank_name, names_in(part))) for part in parts)
 
 
 def is_telling(point: BranchPoint) -> bool:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.condition.rounds_ahead import rounds_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.sources import Sources
@@ -29,23 +27,6 @@ class _Turn:
 
     loop: Frame
     later: tuple[int, ...]
-
-
-def all_in_turn(case: Case, ring: Sequence[Activity]) -> Frame | None:
-    """The one loop in which each rank of the ring comes to the one that waits for it later, where all are in the same
-    round of the loops around it; None where one may have left a message out."""
-    turns = {a.rank: _turn(case.sources, a) for a in ring if a.peer is not None}
-    if len(ring) < 2 or len(turns) < len(ring):
-        return None
-    for waiter in ring:
-        turn = turns.get(waiter.peer) if waiter.peer is not None else None
-        if turn is None or waiter.rank not in turn.later:
-            return None
-        rounds = rounds_of(case, waiter.rank, waiter.peer) if waiter.peer is not None else None
-        if rounds is not None and rounds[0] != rounds[1]:
-            return None
-    loops = {turn.loop for turn in turns.values() if turn is not None}
-    return loops.pop() if len(loops) == 1 else None
 
 
 def may_come_later(case: Case, activity: Activity, other: int) -> bool:
@@ -75,12 +56,6 @@ def _given(tree: ast.AST | None, line: int) -> set[str]:
     calls = [n for n in walk(tree) if isinstance(n, ast.Call) and holds(n, line)] if tree is not None else []
     given = [value for call in calls for value in (*call.args, *(keyword.value for keyword in call.keywords))]
     return {name.partition(".")[0] for value in given for name in names_in(value)}
-
-
-def _turn(sources: Sources, activity: Activity) -> _Turn | None:
-    """The innermost loop whose item is the peer that the rank waits for, over a list that its frame shows."""
-    found = (_in_frame(sources, frame, str(activity.peer)) for frame in user_stack(activity.stack))
-    return next((turn for turn in found if turn is not None), None)
 
 
 def _in_frame(sources: Sources, frame: Frame, peer: str) -> _Turn | None:

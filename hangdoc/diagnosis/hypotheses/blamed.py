@@ -8,10 +8,11 @@ from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Stuck, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
 from hangdoc.diagnosis.hypotheses.proofs import STANDS_STILL
+from hangdoc.diagnosis.hypotheses.waits import SEND_FIRST
 from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
@@ -36,6 +37,12 @@ def blame(case: Case) -> Blame[Explanation]:
     gives way where much more speaks for others, and not where it tells of some of these: further faults are told apart.
     """
     told = story(case)
+    if isinstance(told.found, Stuck):
+        judged = hypotheses(case)
+        if judged[0].share < LIKELY:
+            # Nothing tells one of them from the others: it is the form of the circle that is wrong.
+            judged = [replace(each, share=LIKELY) for each in judged if SEND_FIRST in each.evidence] or judged
+        return replace(_supposed(case, judged), proved=told.proved)
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.hypotheses.calls import by_calls
+from hangdoc.diagnosis.hypotheses.messages import by_messages
 from hangdoc.diagnosis.hypotheses.outliers import by_likeness, by_unlikeness
 from hangdoc.diagnosis.hypotheses.owing import by_needs
 from hangdoc.diagnosis.hypotheses.proofs import PROOFS, by_proofs
@@ -71,6 +72,16 @@ def suspected(case: Case, told: Blame[Explanation] | None = None) -> Mapping[Ran
     suspects = Suspects(case)
     if told is not None:
         by_story(suspects, told)
-    for gather in (by_proofs, by_waits, by_calls, by_needs, by_rounds, by_unlikeness, by_effect, by_likeness):
+    for gather in (
+        by_proofs,
+        by_waits,
+        by_calls,
+        by_messages,
+        by_needs,
+        by_rounds,
+        by_unlikeness,
+        by_effect,
+        by_likeness,
+    ):
         gather(suspects)
     return suspects.evidence()

@@ -18,6 +18,7 @@ def by_needs(suspects: Suspects) -> None:
     for rank, need in needs.by_rank.items():
         if need.reach in _BY_REACH:
             suspects.add((rank,), _BY_REACH[need.reach])
+        suspects.add(needs.holders(rank), "holds what others wait for")
     for each in needs.shared:
         could = {*each.could}
         if len(each.waiting) == 1 and not each.asked and could:

@@ -82,12 +82,13 @@ def _compared(mine: list[_Round], theirs: list[_Round]) -> int:
 
 
 def _distances(suspects: Suspects) -> None:
-    """The ranks whose messages go another way round the ranks than those of most: from 2 to 0 where all others go from
-    one rank to the next."""
+    """The ranks whose messages go another way round the ranks than those of most. Example: rank 2 of 5 sends to 0, and
+    each other one to the next → rank 2."""
     apart = {}
     for rank, each in suspects.case.activities.items():
         if each.kind in MESSAGES and each.peer is not None:
-            apart[rank] = each.peer - rank if each.kind == ActivityKind.SEND else rank - each.peer
+            way = each.peer - rank if each.kind == ActivityKind.SEND else rank - each.peer
+            apart[rank] = way % len(suspects.ranks)  # the last rank of a ring sends to the first one
     found = sorted(classes(apart), key=len)
     if len(found) > 1 and 2 * len(found[-1]) > len(apart):
         for few in found[:-1]:

@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 from hangdoc.diagnosis.components import components
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 
+SEND_FIRST = "each of its circle sends to the next"
 Node = int | tuple[str, int]
 """A rank, or a set of ranks all of which are waited for."""
 
@@ -50,12 +52,16 @@ def _circle(suspects: Suspects) -> None:
     for rank in circle & held_up:
         suspects.add((rank,), "holds up others than its circle")
     messages = {rank for rank in suspects.ranks if case.activities[rank].kind in MESSAGES}
-    for waiter in messages:
-        if len(graph.on(waiter)) == 1:
+    for waiter in graph.stuck:
+        if case.activities[waiter].kind != ActivityKind.IN_COLLECTIVE and len(graph.on(waiter)) == 1:
             (owing,) = graph.on(waiter)
-            suspects.add((owing,), "owes a message")
+            what = "a message" if waiter in messages else "something"
+            suspects.add((owing,), f"owes {what}")
             if waiter in graph.on(owing) and owing not in messages:
-                suspects.add((owing,), "owes one in a call")
+                suspects.add((owing,), f"owes {what} in a call")
+    sending = [each for each in map(case.activities.__getitem__, circle) if each.kind == ActivityKind.SEND]
+    if len(sending) == len(circle) and len({site_of(user_stack(each.stack)[:1]) for each in sending}) == 1:
+        suspects.add(circle, SEND_FIRST)
 
 
 def by_effect(suspects: Suspects) -> None:

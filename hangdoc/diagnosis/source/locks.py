@@ -9,12 +9,10 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
-    enclosing_function,
     holds,
     last_name,
     walk,
@@ -162,21 +160,6 @@ def polls_for_lock(stack: Stack, sources: Sources) -> bool:
 @lru_cache(maxsize=4096)
 def _words_in(tree: ast.AST) -> frozenset[str]:
     return frozenset(getattr(node, "attr", getattr(node, "id", "")) for node in walk(tree))
-
-
-def only_way_out(where: Frame, sources: Sources) -> Guard | None:
-    """The only condition after the line under which its function returns early; None where there is none, or several.
-
-    Example: `self.begin() ⏎ if len(rows) > 64: ⏎ return ⏎ self.commit()` → the `if`.
-    """
-    tree = sources.function(where.file, where.line)
-    function = enclosing_function(tree, where.line) if tree is not None else None
-    body = getattr(function, "body", [])
-    later = [n for n in body if n.lineno > where.line]
-    leaving = [n for n in later[:-1] if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Return) and not n.orelse]
-    if len(leaving) != 1 or function is None:
-        return None
-    return next((g for g in guards(function, leaving[0].body[-1].lineno) if g.line == leaving[0].lineno), None)
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,7 @@ in have a peer in common where one rank left its part out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
@@ -17,10 +17,9 @@ from hangdoc.diagnosis.source.guards import guards, loops_around
 from hangdoc.diagnosis.source.items import items_of_ended_loops
 from hangdoc.diagnosis.source.message_calls import message_calls
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, names_in, text_of
+from hangdoc.diagnosis.source.syntax import enclosing_function, names_in
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import RankSnapshot
 
@@ -139,34 +138,6 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
             return set()
         found.add((kind, int(peer)))
     return found
-
-
-def is_with_several(activity: Activity, sources: Sources, ranks: Collection[int]) -> bool:
-    """True if the rank waits in a function that issues messages to, and from, more than one of these ranks. A peer that
-    cannot be told counts as one of them.
-
-    Example: `isend(low, self.left)`, `irecv(a, self.left)`, `isend(high, self.right)` and `irecv(b, self.right)`; not
-    at the end of a line, where `self.right` is None, or the number of ranks.
-    """
-    frame = next(iter(user_stack(activity.stack)), None)
-    tree = sources.function(frame.file, frame.line) if frame is not None else None
-    if frame is None or tree is None:
-        return False
-    in_batch = {peer for _, peer in _batch(activity.stack)}
-    if in_batch:
-        return len(in_batch) > 1
-    values = {local.name: local.value for local in frame.locals}
-    calls = list(message_calls(enclosing_function(tree, frame.line)))
-    found: set[str] = set()
-    for _, _, given in calls:
-        if given is None:
-            return False  # it takes what comes, from whomever
-        peer = value_of(given, values)
-        if peer.isdecimal() and int(peer) in ranks:
-            found.add(peer)
-        elif not peer.isdecimal() and peer != "None":
-            found.add(text_of(given))
-    return len(found) > 1 and len({message_way(kind) for kind, _, _ in calls}) > 1
 
 
 def _in_group(call: ast.Call) -> bool:

@@ -16,11 +16,6 @@ _OPENING, _CLOSING = "([{<", ")]}>"
 _CUT_SHORT = ("...", "…")
 
 
-def is_in_schedule(stack: Stack) -> bool:
-    """True if the user's line is in a step of torch.distributed.pipelining."""
-    return any(frame.file.endswith(names("pipeline_schedule_file")) for frame in below_user(stack))
-
-
 def peer_in_schedule(stack: Stack) -> int | None:
     """The rank whose message the schedule waits for: its works are kept by peer; None where several are, or none is.
 
@@ -30,29 +25,6 @@ def peer_in_schedule(stack: Stack) -> int | None:
         peers = re.findall(r"(?:\{|, )(\d+): \[", value)
         return int(peers[0]) if len(peers) == 1 and not any(mark in value for mark in _CUT_SHORT) else None
     return None
-
-
-def is_inner_stage(rank: int, ranks: int) -> bool:
-    """True if the rank is neither end of its pipeline, whether there is one or several of equal length, and whether
-    the stages of one, or the replicas of a stage, are neighbors.
-
-    Examples: 1 of 3 → True; 1 of 4 → False, where two pipelines of two stages may be; 1 of 9 → False, where ranks 0 to
-    2 may be the first stage of three.
-    """
-    lengths = [length for length in range(2, ranks + 1) if ranks % length == 0]
-    stages = ((stage, length) for length in lengths for stage in (rank % length, rank // (ranks // length)))
-    return all(stage not in (0, length - 1) for stage, length in stages)
-
-
-def has_sends_to_come(stack: Stack) -> bool:
-    """True if the schedule has kept fewer sends than it has micro-batches: it is in a recv, and not in these sends,
-    which it waits for after the last one.
-
-    Example: `fwd_sends_to_wait` is `[[<Work>], [<Work>]]`, of 4 micro-batches → True.
-    """
-    kept = _locals_of_schedule(stack, "pipeline_schedule_file", "kept_sends")
-    sent, batches = items(kept[-1]) if kept else None, micro_batches(stack)
-    return sent is not None and batches is not None and sent < batches
 
 
 def micro_batches(stack: Stack) -> int | None:
