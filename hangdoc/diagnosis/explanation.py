@@ -12,6 +12,7 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.calls.stack_calls import is_between_librarys_calls
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Raised
@@ -121,6 +122,8 @@ class Supposed(Explanation):
 
     alignment: Alignment | None = None
     """The repair of calls that lays it to them, where one does."""
+    by: Seen | None = None
+    """The test that was recorded to come out on the culprit as never before, and by which it left its message out."""
 
 
 @dataclass(frozen=True, slots=True)

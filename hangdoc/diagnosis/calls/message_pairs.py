@@ -86,8 +86,8 @@ def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
     return pairs
 
 
-def common_rank(pairs: Iterable[tuple[int, int]]) -> int | None:
+def common_rank(pairs: Iterable[tuple[int, int]]) -> frozenset[int]:
     """The only rank that is an end of every one of several pairs. Example: (0, 1) and (1, 2) → 1."""
     pairs = list(pairs)
-    common = set.intersection(*(set(pair) for pair in pairs)) if len(pairs) > 1 else set()
-    return common.pop() if len(common) == 1 else None
+    common = frozenset.intersection(*map(frozenset, pairs)) if len(pairs) > 1 else frozenset[int]()
+    return common if len(common) == 1 else frozenset()

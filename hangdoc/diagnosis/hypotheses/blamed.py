@@ -13,6 +13,7 @@ from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
 from hangdoc.diagnosis.hypotheses.proofs import STANDS_STILL
 from hangdoc.diagnosis.hypotheses.waits import SEND_FIRST
+from hangdoc.diagnosis.messages.faults import left_out, skipped_by
 from hangdoc.model.kinds import MESSAGES, Confidence, WaitReason
 from hangdoc.model.wording import ranks_text
 
@@ -38,11 +39,7 @@ def blame(case: Case) -> Blame[Explanation]:
     """
     told = story(case)
     if isinstance(told.found, Stuck):
-        judged = hypotheses(case)
-        if judged[0].share < LIKELY:
-            # Nothing tells one of them from the others: it is the form of the circle that is wrong.
-            judged = [replace(each, share=LIKELY) for each in judged if SEND_FIRST in each.evidence] or judged
-        return replace(_supposed(case, judged), proved=told.proved)
+        return replace(_of_the_stuck(case), proved=told.proved)
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)
@@ -54,6 +51,23 @@ def blame(case: Case) -> Blame[Explanation]:
     if {*told.culprits} <= {*judged[0].culprits} and not _are_all_sides(told, judged[0]):
         return told
     return replace(_supposed(case, judged), proved=told.proved or bool(case.graph.stuck))
+
+
+def _of_the_stuck(case: Case) -> Blame[Supposed]:
+    """The likeliest; certain of the rank that was recorded to leave its message out by a test that came out anew. Where
+    nothing tells a rank of a circle from the others, it is the form of the circle that is wrong."""
+    judged = hypotheses(case)
+    left = left_out(case)
+    by = skipped_by(case, left) if left is not None and judged[0].culprits == (left.rank,) else None
+    if left is not None and by is not None:
+        once = f"rank {left.rank} once left out a message that it had always passed there"
+        sure = f"{once}; `{by.guard.condition}` is recorded to have come out there as never before"
+        return Blame(
+            Supposed(repair_of(case, (left.rank,)), by), (left.rank,), confidence=Confidence.CERTAIN, sure=sure
+        )
+    if judged[0].share < LIKELY:
+        judged = [replace(each, share=LIKELY) for each in judged if SEND_FIRST in each.evidence] or judged
+    return _supposed(case, judged)
 
 
 def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:

@@ -21,12 +21,9 @@ def by_messages(suspects: Suspects) -> None:
     if not passing:
         return
     left = left_out(case)
-    if len(left) == 1:
-        suspects.add(left, "left a message out once")
-    rank, elsewhere = common_rank(left_without(case.messages_alone)), wrong_peer(case)
-    alone = named_by_nobody(case) or {
-        each for each in (elsewhere.rank if elsewhere is not None else rank,) if each is not None
-    }
+    if left is not None:
+        suspects.add((left.rank,), "left a message out once")
+    alone = named_by_nobody(case) or wrong_peer(case) or common_rank(left_without(case.messages_alone))
     suspects.add(alone, "every message without a partner is its own")
     for tags in crossed_tags(case):
         suspects.add((tags.sender,), "sends under another tag")

@@ -8,15 +8,16 @@ from typing import NamedTuple
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.condition.later_in_turn import may_come_later
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import Site, site_of
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
@@ -58,34 +59,34 @@ class WrongPeer(Explanation):
     """Where it issued the message."""
 
 
-def wrong_peer(case: Case) -> WrongPeer | None:
-    """A message to, or expected from, another rank than the one that waits; None unless there is exactly one."""
+def wrong_peer(case: Case) -> frozenset[int]:
+    """The stuck rank that passed a message to, or expects one from, another rank than the one that waits for it; none
+    unless there is exactly one.
+
+    Example: rank 0 sends to 1, which never receives from it; rank 2 waits for 0, which never sent to it → 0.
+    """
     journals = {rank: snapshot.journal for rank, snapshot in case.ranks.items()}
     ways = _ways(journals)
     if ways is None:
-        return None
+        return frozenset()
     # Between two ranks that have passed messages before, the partner may only be late. Who waits behind the one that
     # took a wrong peer has no part in it.
     sent, wanted = ways[0] - ways[1], ways[1] - ways[0]
     mixed = [(a, b) for a in sent for b in wanted if (a[0] == b[0]) != (a[1] == b[1])]
     if len(mixed) != 1 or not set(mixed[0][0]) <= set(journals):
-        return None
+        return frozenset()
     (sender, to), (source, receiver) = mixed[0]
     if len(sent) + len(wanted) > len(mixed[0]) and not case.graph.dissolves((sender if sender == source else to,)):
-        return None
+        return frozenset()
     # A journal that is missing, or that dropped old messages, cannot show that a rank never sent or received.
     if not all((j := journals.get(r)) is not None and j.has_all_messages for r in (sender, to, source, receiver)):
-        return None
-    if sender == source:
-        found = (sender, "send", to, receiver)
-    elif to == receiver:
-        found = (receiver, "recv", source, sender)
-    else:
-        return None
-    if may_come_later(case, case.activities[found[0]], found[3]):
-        return None  # who waits for it has its turn later
-    frame = _frame_of_last(journals[found[0]], found[1], found[2])
-    return WrongPeer(*found, frame) if found[0] in case.graph.stuck and frame is not None else None
+        return frozenset()
+    if (sender == source) == (to == receiver):
+        return frozenset()
+    odd, waits = (sender, receiver) if sender == source else (receiver, sender)
+    if may_come_later(case, case.activities[odd], waits):
+        return frozenset()  # who waits for it has its turn later
+    return frozenset({odd}) & case.graph.stuck
 
 
 _Way = tuple[int, int]
@@ -110,27 +111,38 @@ def _ways(journals: dict[int, Journal | None]) -> tuple[set[_Way], set[_Way]] | 
     return sends, recvs
 
 
-def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
-    """The user line of the latest message of that way to or from that peer."""
-    for message in reversed(journal.point_to_points) if journal is not None else ():
-        if message_way(message.op) == op and message.peer == peer and journal is not None:
-            return next(iter(user_stack(journal.stack(message.stack))), None)
-    return None
+class LeftOut(NamedTuple):
+    """``rank`` once left out what it had always passed to or from ``peer`` there."""
+
+    rank: int
+    peer: int
+    stack: Stack
 
 
-def left_out(case: Case) -> frozenset[int]:
-    """The stuck ranks that once left out a message that another stuck rank waits for."""
-    journals = {rank: case.ranks[rank].journal for rank in case.graph.stuck}
-    return frozenset(r for r, journal in journals.items() if journal is not None and _has_left_out(case, r, journal))
+def left_out(case: Case) -> LeftOut | None:
+    """The message that a stuck rank waits for and that its stuck partner left out once; None if several did."""
+    journals = {rank: case.ranks[rank].journal for rank in sorted(case.graph.stuck)}
+    found = [each for rank, one in journals.items() if one is not None for each in _left_out_by(case, rank, one)]
+    return found[0] if len({each.rank for each in found}) == 1 else None
 
 
-def _has_left_out(case: Case, rank: int, journal: Journal) -> bool:
-    """True if the rank passed a message that another one waits for one time less than usual at its line.
+def skipped_by(case: Case, found: LeftOut) -> Seen | None:
+    """The one condition that is recorded to have come out on the rank as never before, so that it left the message out;
+    None where there is none, or the peer came to its own message as it never had."""
+    if case.execution.anew(found.peer, case.activities[found.peer].stack, came=True):
+        return None
+    by = case.execution.anew(found.rank, found.stack, came=False)
+    return by[0] if len(by) == 1 else None
 
-    Example: rank 0 sends to 1 at one line twice a round, in the last round once, and 1 waits → True of 0.
+
+def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
+    """The messages that stuck ranks wait for and that ``rank`` passed one time less than usual at their line.
+
+    Example: rank 0 sends to 1 at one line twice a round, in the last round once, and 1 waits → that send.
     """
     messages = _one_for_each_call(journal)
-    sites = [(m.op, m.peer, site_of(journal.stack(m.stack))) for m in messages]
+    stacks = [journal.stack(m.stack) for m in messages]
+    sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(messages, stacks, strict=True)]
     waited_for = {
         (_COUNTERPART[a.kind], a.rank)
         for a in case.activities.values()
@@ -140,8 +152,11 @@ def _has_left_out(case: Case, rank: int, journal: Journal) -> bool:
         # Where this rank waits for a third one, its message to that one is the one that is missing.
         and (case.activities[rank].kind not in _COUNTERPART or case.graph.dissolves((a.rank,)))
     }
-    asked = (site for site in dict.fromkeys(sites) if site[:2] in waited_for)
-    return any(count == usual - 1 for site in asked for _, _, count, usual in passages(sites, site))
+    return [
+        LeftOut(rank, site[1], stacks[sites.index(site)])
+        for site in dict.fromkeys(sites)
+        if site[:2] in waited_for and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
+    ]
 
 
 def _one_for_each_call(journal: Journal) -> list[PointToPoint]:

@@ -154,6 +154,19 @@ class Facts:
             return first
         return next((each for each in tests if self.is_misnamed or each.direct), None)
 
+    @cached_property
+    def is_of_messages(self) -> bool:
+        """The culprits, or those who wait for them, pass messages: its two ends do not do the same."""
+        needs = (self.form.own, self.form.need)
+        return any(need is not None and need.kind in (NeedKind.SEND, NeedKind.RECEIVE) for need in needs)
+
+    def chooses_by_part(self, item: Predicate | Definition) -> bool:
+        """True of a conditional expression, and of any test beside messages, that did not come out as never before: it
+        gives each rank what its part is."""
+        test = item.file, item.line, item.text
+        by_part = isinstance(item, Predicate) and (item.kind == "ifexp" or self.is_of_messages)
+        return by_part and not self.case.execution.is_new(test, self.culprits, self.others)
+
     def _keeps(self, item: Predicate | Definition) -> bool:
         """True of a test by which others poll: it asks for what they wait for."""
         return isinstance(item, Predicate) and item in self._polled

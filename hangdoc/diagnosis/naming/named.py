@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.naming.codes import is_one_of
 from hangdoc.diagnosis.naming.facts import Facts
-from hangdoc.diagnosis.naming.words import told
+from hangdoc.diagnosis.naming.words import Told, told
+from hangdoc.model.message import Condition, Message, Ranks
 
 _OF_CALLS = ("HD108", "HD112")
 """Names that the calls themselves show, whatever guard lies between them: two threads at once, code that the
@@ -25,6 +29,9 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
         if found is not None and not (by_guard and is_one_of(facts, _OF_CALLS)):
             return found
     said = told(facts)
+    by = blame.found.by if isinstance(blame.found, Supposed) else None
+    if by is not None:
+        said = _left_out_by(said, by, blame.culprits)
     return Finding(
         said.code,
         said.verdict,
@@ -35,3 +42,11 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
         shown=said.shown,
         reorders=said.code == "HD107",  # each of these ranks makes all of the calls
     )
+
+
+def _left_out_by(said: Told, by: Seen, culprits: tuple[int, ...]) -> Told:
+    """What is said of a rank that left its message out by a test that was recorded."""
+    at, who = Condition(by.guard.condition, by.frame.file, by.guard.line), Ranks(culprits)
+    why: Message = [at, f" was {not by.guard.taken} on ", who, " for the first time, so that it left its message out"]
+    fix: Message = ["let ", who, " pass the message whichever way ", at, " goes, or let its peer know that none comes"]
+    return replace(said, why=why, fix=fix, decided_at=at)

@@ -293,12 +293,13 @@ def _why(facts: Facts) -> Message:
     item, (mine, theirs) = reason.item, reason.outcomes
     test, culprits, others = condition(facts, item), Ranks(facts.culprits), Ranks(facts.others)
     if isinstance(item, Definition):
-        tells = reason.strength > Strength.UNKNOWN and not is_rank_name(item.name)  # a rank differs in any job
+        # A rank differs in any job, and the round among those that pass messages.
+        tells = reason.strength > Strength.UNKNOWN and not is_rank_name(item.name) and not facts.is_of_messages
         return ["what ", test, " sets differs between the ranks"] if tells else ""
-    if reason.strength == Strength.PROVED and mine and theirs and mine != theirs:
+    if reason.strength == Strength.PROVED and mine and theirs and mine != theirs and not facts.chooses_by_part(item):
         return [test, f" {_came_out(mine)} on ", culprits, f" and {_came_out(theirs)} on ", others]
     came = tuple(rank for rank in facts.others if not facts.case.table.never_asked(item, (rank,)))
-    if reason.strength == Strength.PROVED and came and not _chooses_by_part(facts, item):
+    if reason.strength == Strength.PROVED and came and not facts.chooses_by_part(item):
         return [test, " came out differently on ", culprits, " than on ", Ranks(came)]
     if item.kind == "for" and facts.form.kind in (FormKind.BUSY, FormKind.MISSED, FormKind.GONE):
         return ""  # most loops go alike, and these wait for no round of one
@@ -313,12 +314,6 @@ def _why(facts: Facts) -> Message:
     if facts.own is not None and facts.own.where is not None and item in facts.polled_at(facts.own.where):
         return [test, " has not ended on ", culprits]
     return ["the nearest test that may have led ", culprits, " there is ", test]
-
-
-def _chooses_by_part(facts: Facts, item: Predicate) -> bool:
-    """True of a conditional expression that did not come out as never before: it gives each rank what its part is."""
-    test = item.file, item.line, item.text
-    return item.kind == "ifexp" and not facts.case.execution.is_new(test, facts.culprits, facts.others)
 
 
 def _named_by(apart: Apart, facts: Facts) -> Message:
