@@ -65,9 +65,12 @@ def _of_the_stuck(case: Case) -> Blame[Supposed]:
         return Blame(
             Supposed(repair_of(case, (left.rank,)), by), (left.rank,), confidence=Confidence.CERTAIN, sure=sure
         )
-    if judged[0].share < LIKELY:
-        judged = [replace(each, share=LIKELY) for each in judged if SEND_FIRST in each.evidence] or judged
-    return _supposed(case, judged)
+    circle = next((each.culprits for each in judged if SEND_FIRST in each.evidence), ())
+    if circle and judged[0].share < LIKELY:
+        sure = "each of them waits in a send to the next at one line, and nothing tells one of them from the others"
+        return Blame(Supposed(), circle, confidence=Confidence.LIKELY, sure=sure)
+    found = _supposed(case, judged)
+    return replace(found, sure=f"no rank can go on by itself; {found.sure}") if case.graph.stuck else found
 
 
 def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:

@@ -23,10 +23,12 @@ _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
 
 class OtherTags(NamedTuple):
-    """``receiver`` waits for a message of ``sender``, which waits in one to it under another tag."""
+    """``receiver`` waits for tag ``wanted`` of ``sender``, which waits in a send of tag ``sent`` to it."""
 
     receiver: int
     sender: int
+    wanted: int
+    sent: int
 
 
 def crossed_tags(case: Case) -> list[OtherTags]:
@@ -39,7 +41,7 @@ def crossed_tags(case: Case) -> list[OtherTags]:
             continue
         wanted, sent = (number_below_user(each.stack, *names("tag_local")) for each in (receiver, sender))
         if sender.peer == rank and wanted is not None and sent is not None and wanted != sent:
-            found.append(OtherTags(rank, sender.rank))
+            found.append(OtherTags(rank, sender.rank, wanted, sent))
     return found
 
 

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Supposed
 from hangdoc.diagnosis.naming.codes import is_one_of
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.diagnosis.naming.words import Told, told
-from hangdoc.model.message import Condition, Message, Ranks
+from hangdoc.model.message import Condition, Message, Ranks, conditions_in, joined
 
 _OF_CALLS = ("HD108", "HD112")
 """Names that the calls themselves show, whatever guard lies between them: two threads at once, code that the
@@ -49,4 +49,4 @@ def _left_out_by(said: Told, by: Seen, culprits: tuple[int, ...]) -> Told:
     at, who = Condition(by.guard.condition, by.frame.file, by.guard.line), Ranks(culprits)
     why: Message = [at, f" was {not by.guard.taken} on ", who, " for the first time, so that it left its message out"]
     fix: Message = ["let ", who, " pass the message whichever way ", at, " goes, or let its peer know that none comes"]
-    return replace(said, why=why, fix=fix, decided_at=at)
+    return replace(said, why=joined(said.why if not any(conditions_in(said.why)) else "", why), fix=fix, decided_at=at)

@@ -33,6 +33,7 @@ from hangdoc.diagnosis.naming.fixes import condition, fix_of
 from hangdoc.diagnosis.naming.kept import lock_waited_for, why_blocked, why_kept
 from hangdoc.diagnosis.naming.owing import is_sure, lines_shown, names_lines, not_given, provided_at
 from hangdoc.diagnosis.naming.parting import Parting
+from hangdoc.diagnosis.naming.passed import passed
 from hangdoc.diagnosis.needs.identity import Apart
 from hangdoc.diagnosis.program.items import Definition, Predicate
 from hangdoc.diagnosis.reason.judged import WORTH_A_LOOK
@@ -74,7 +75,9 @@ def told(facts: Facts) -> Told:
         verdict = sentence(what, where_they_wait(facts.case, rest))
     kept, task = facts.kept, facts.task
     given = provided_at(missed) if missed is not None and task is None else ""
-    why = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code), given)
+    counted = passed(facts) if facts.is_of_messages else ""
+    of_call = joined(_by_library(facts, code), _at_its_own_time(facts, code), _how_it_ended(facts, code))
+    why = joined(counted, of_call, given)
     item = facts.reason.item if facts.reason is not None else None
     in_threads = code == "HD108" and isinstance(item, Predicate) and item.kind == "for"  # which all threads go round
     if code not in _BY_A_SIGNAL and not in_threads:

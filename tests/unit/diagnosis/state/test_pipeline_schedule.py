@@ -6,8 +6,6 @@ import pytest
 
 from hangdoc.diagnosis.state.activity import describe
 from hangdoc.diagnosis.state.pipeline_schedule import (
-    has_sends_to_come,
-    is_inner_stage,
     items,
     micro_batches,
     micro_batches_of_object,
@@ -124,19 +122,3 @@ def test_micro_batches_are_what_the_arguments_of_a_step_are_cut_into(name: str, 
 def test_the_schedule_that_a_function_holds_keeps_its_number(kept: dict[str, str], count: int | None) -> None:
     frame = Frame("/home/me/train.py", 34, "evaluate", tuple(Local(name, value) for name, value in kept.items()))
     assert micro_batches_of_object((frame,)) == count
-
-
-def test_an_inner_stage_is_one_in_every_pipeline_that_the_ranks_can_form() -> None:
-    assert is_inner_stage(1, 3)
-    assert [rank for rank in range(5) if is_inner_stage(rank, 5)] == [1, 2, 3]
-    assert [rank for rank in range(9) if is_inner_stage(rank, 9)] == [4]  # 1 may be a replica of the first stage
-    assert not any(is_inner_stage(rank, ranks) for ranks in (2, 4, 6, 8) for rank in range(ranks))
-
-
-def test_a_schedule_is_in_a_recv_while_it_has_sends_to_come() -> None:
-    batches = "[(), (), ()]"
-    assert has_sends_to_come(waiting(arg_mbs=batches, fwd_sends_to_wait=f"[{WORK}, {WORK}]"))
-    assert not has_sends_to_come(waiting(arg_mbs=batches, fwd_sends_to_wait=f"[{WORK}, {WORK}, {WORK}]"))
-    assert not has_sends_to_come(waiting(arg_mbs=batches))
-    back = {"fwd_sends_to_wait": f"[{WORK}, {WORK}, {WORK}]", "bwd_sends_to_wait": "[]"}
-    assert has_sends_to_come(waiting(arg_mbs=batches, **back))
