@@ -76,7 +76,8 @@ def _is_one_of_few_sides(case: Case, found: Blame[Explanation]) -> bool:
     by_calls = all(rank in case.programs for rank in case.seen)
     compared = seen > len(sides) or (by_calls and seen > 2 * len(found.culprits))
     known = compared and not case.hidden and seen >= (case.job.world_size or 0)
-    return bool(found.alternatives) and known and _points_to_them(case, found, POINTED)
+    weighed = isinstance(found.found, Supposed)  # how sure the same evidence is of them has been said
+    return bool(found.alternatives) and known and not weighed and _points_to_them(case, found, POINTED)
 
 
 def _points_to_them(case: Case, found: Blame[Explanation], needed: float) -> bool:

@@ -70,6 +70,10 @@ def _of_the_stuck(case: Case) -> Blame[Supposed]:
         sure = "each of them waits in a send to the next at one line, and nothing tells one of them from the others"
         return Blame(Supposed(), circle, confidence=Confidence.LIKELY, sure=sure)
     found = _supposed(case, judged)
+    if any(each.kind in MESSAGES and each.peer is None for each in case.activities.values()):
+        also = found.alternatives or tuple(each.culprits for each in judged[1 : 1 + NAMED])
+        sure = f"{found.sure}; which ranks some messages are for, or from, could not be seen"
+        return replace(found, alternatives=also, confidence=Confidence.POSSIBLE, sure=sure)
     return replace(found, sure=f"no rank can go on by itself; {found.sure}") if case.graph.stuck else found
 
 

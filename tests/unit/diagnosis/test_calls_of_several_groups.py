@@ -30,9 +30,3 @@ def test_a_call_of_a_signal_handler_is_one_too_many():
     document = diagnosed("drain_notice").document
     assert (document["culprits"], document["cause"]["code"]) == ([2], "HD112")
     assert "Rank 2 waits in all_reduce at drain_notice.py:47" in document["verdict"]
-
-
-def test_a_tag_that_both_compute_alike_is_not_the_wrong_one():
-    document = diagnosed("stage_resume").document
-    assert "each computes the tag as `self.tag(micro)`" in document["fix"]
-    assert "is set under" not in document["why"]
