@@ -106,9 +106,11 @@ def _wait(facts: Facts) -> Message:
 
 def _messages(facts: Facts) -> Message:
     owes, reason = facts.owes, facts.reason
-    if owes is not None and owes.where is not None and reason is not None and reason.strength == Strength.PROVED:
+    if owes is not None and owes.where is not None:
         sent: Message = [" come to the message that is waited for at ", line_of(owes.where)]
-        way: Message = [" whichever way ", condition(facts, reason.item), " goes"]
+        way: Message = ""
+        if reason is not None and reason.strength == Strength.PROVED:
+            way = [" whichever way ", condition(facts, reason.item), " goes"]
         return ["let ", Ranks(facts.culprits), sent, way, ", or let ", Ranks(owes.waiting), " know that none comes"]
     waiting = facts.owed if facts.owed is not None and facts.owed.kind in MESSAGES else facts.own
     if waiting is None or waiting.where is None:
