@@ -44,7 +44,7 @@ from hangdoc.diagnosis.confidence import how_sure
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.dumps import end_of_wait, not_shown, read
 from hangdoc.diagnosis.evidence import gather, timed_out, written_evidence
-from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait, Supposed
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.frames.native_places import with_native_frames
@@ -253,7 +253,9 @@ def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
-    by_rank = named.code != "HD202"  # whose rank gave it another part to play than its peer
+    by_rank = not (
+        isinstance(found.found, Supposed) and named.code == "HD202"
+    )  # whose rank gave it another part to play than its peer
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
     new, anew = _new_decision(case, found, sides) if not named.recorded else (None, "")
     recorded = new is not None or named.recorded or (found.diverged is not None and found.diverged.is_recorded)

@@ -87,7 +87,7 @@ def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
 
 
 def common_rank(pairs: Iterable[tuple[int, int]]) -> frozenset[int]:
-    """The only rank that is an end of every one of several pairs. Example: (0, 1) and (1, 2) → 1."""
+    """The only rank that is an end of every one of several pairs. Example: (0, 1) and (1, 2) → {1}."""
     pairs = list(pairs)
     common = frozenset.intersection(*map(frozenset, pairs)) if len(pairs) > 1 else frozenset[int]()
     return common if len(common) == 1 else frozenset()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.deciders import story
 from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
+from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Stuck, Supposed
@@ -39,7 +40,7 @@ def blame(case: Case) -> Blame[Explanation]:
     """
     told = story(case)
     if isinstance(told.found, Stuck):
-        return replace(_of_the_stuck(case), proved=told.proved)
+        return only_seen(replace(_of_the_stuck(case), proved=told.proved), case.hidden, case.seen)
     if told.confidence == Confidence.CERTAIN or not told.culprits:
         return told
     judged = hypotheses(case, told)
@@ -54,27 +55,33 @@ def blame(case: Case) -> Blame[Explanation]:
 
 
 def _of_the_stuck(case: Case) -> Blame[Supposed]:
-    """The likeliest; certain of the rank that was recorded to leave its message out by a test that came out anew. Where
-    nothing tells a rank of a circle from the others, it is the form of the circle that is wrong."""
+    """The likeliest; certain of the rank that left a message out once, as the only test of its way to it that is
+    recorded to have come out otherwise once. Where nothing tells a rank of a circle from the others, it is the form of
+    the circle that is wrong."""
     judged = hypotheses(case)
-    left = left_out(case)
-    by = skipped_by(case, left) if left is not None and judged[0].culprits == (left.rank,) else None
-    if left is not None and by is not None:
-        once = f"rank {left.rank} once left out a message that it had always passed there"
-        sure = f"{once}; `{by.guard.condition}` is recorded to have come out there as never before"
-        return Blame(
-            Supposed(repair_of(case, (left.rank,)), by), (left.rank,), confidence=Confidence.CERTAIN, sure=sure
-        )
-    circle = next((each.culprits for each in judged if SEND_FIRST in each.evidence), ())
-    if circle and judged[0].share < LIKELY:
-        sure = "each of them waits in a send to the next at one line, and nothing tells one of them from the others"
-        return Blame(Supposed(), circle, confidence=Confidence.LIKELY, sure=sure)
-    found = _supposed(case, judged)
+    first, stuck = judged[0], tuple(sorted(case.graph.stuck & case.seen))
     if any(each.kind in MESSAGES and each.peer is None for each in case.activities.values()):
+        found = _supposed(case, judged)
         also = found.alternatives or tuple(each.culprits for each in judged[1 : 1 + NAMED])
         sure = f"{found.sure}; which ranks some messages are for, or from, could not be seen"
         return replace(found, alternatives=also, confidence=Confidence.POSSIBLE, sure=sure)
-    return replace(found, sure=f"no rank can go on by itself; {found.sure}") if case.graph.stuck else found
+    left = left_out(case) if first.share >= LIKELY and not case.hidden else None
+    by = skipped_by(case, left) if left is not None and left.known and first.culprits == (left.rank,) else None
+    if by is not None:
+        sure = f"{ranks_text(first.culprits)} left out one message of those that it had passed at a line"
+        sure = (
+            f"{sure}; of the tests before it, `{by.guard.condition}` alone is recorded to have come out otherwise once"
+        )
+        return Blame(
+            Supposed(repair_of(case, first.culprits), by), first.culprits, confidence=Confidence.CERTAIN, sure=sure
+        )
+    circle = next((each.culprits for each in judged if SEND_FIRST in each.evidence), ())
+    if {*first.culprits} <= {*circle} and first.share < LIKELY:
+        sure = "each of them waits in a send to the next at one line, and none of them in a recv"
+        return Blame(Supposed(), circle, confidence=Confidence.LIKELY, sure=sure)
+    found = _supposed(case, judged)
+    who = "no rank" if {*stuck} >= case.seen else f"none of {ranks_text(stuck)}"
+    return replace(found, sure=f"{who} can go on by itself; {found.sure}") if stuck else found
 
 
 def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:

@@ -28,6 +28,7 @@ def by_messages(suspects: Suspects) -> None:
     for tags in crossed_tags(case):
         suspects.add((tags.sender,), "sends under another tag")
         suspects.add((tags.receiver,), "waits under another tag")
-    for rank in suspects.ranks[:COMPARED]:
+    asked = {*passing, *(owing for rank in passing for owing in case.graph.on(rank))}
+    for rank in sorted(asked) if len(asked) <= COMPARED else ():
         if skipped_alone(case, rank):
             suspects.add((rank,), "alone ran what skips a message")

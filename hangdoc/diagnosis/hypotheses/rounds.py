@@ -88,7 +88,9 @@ def _distances(suspects: Suspects) -> None:
     for rank, each in suspects.case.activities.items():
         if each.kind in MESSAGES and each.peer is not None:
             way = each.peer - rank if each.kind == ActivityKind.SEND else rank - each.peer
-            apart[rank] = way % len(suspects.ranks)  # the last rank of a ring sends to the first one
+            apart[rank] = way % (
+                suspects.case.job.world_size or len(suspects.ranks)
+            )  # the last rank of a ring sends to the first one
     found = sorted(classes(apart), key=len)
     if len(found) > 1 and 2 * len(found[-1]) > len(apart):
         for few in found[:-1]:

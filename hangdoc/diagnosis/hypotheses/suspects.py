@@ -33,7 +33,7 @@ class Suspects:
         """There is evidence of that kind against these ranks together; none where there are no ranks, or some that
         were not seen."""
         suspects = tuple(sorted(set(ranks)))
-        if suspects and self.case.activities.keys() >= set(suspects):
+        if suspects and self.case.seen >= set(suspects):
             self._kinds.setdefault(suspects, set()).add(kind)
 
     def add_classes(self, classes: Iterable[Iterable[int]], kind: str) -> None:

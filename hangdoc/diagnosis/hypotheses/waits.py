@@ -45,7 +45,7 @@ def _circle(suspects: Suspects) -> None:
         ahead[wait.waiter].append(("all of", id(wait.on)))
     for wait in distinct_waits(graph.waits):
         ahead["all of", id(wait.on)] += wait.on
-    found = (each for each in components(ahead) if len(each) > 1)
+    found = [each for each in components(ahead) if len(each) > 1]
     circle = {node for each in found for node in each if isinstance(node, int)}
     beside = tuple(wait for wait in graph.waits if wait.waiter not in circle)
     held_up = {rank for wait in distinct_waits(beside) for rank in wait.on}
@@ -59,8 +59,17 @@ def _circle(suspects: Suspects) -> None:
             suspects.add((owing,), f"owes {what}")
             if waiter in graph.on(owing) and owing not in messages:
                 suspects.add((owing,), f"owes {what} in a call")
-    sending = [each for each in map(case.activities.__getitem__, circle) if each.kind == ActivityKind.SEND]
-    if len(sending) == len(circle) and len({site_of(user_stack(each.stack)[:1]) for each in sending}) == 1:
+    for each in found:
+        _of_one_circle(suspects, [node for node in each if isinstance(node, int)])
+
+
+def _of_one_circle(suspects: Suspects, circle: list[int]) -> None:
+    """That each of them sends to the next one at one line."""
+    case = suspects.case
+    waits = [case.activities[rank] for rank in circle]
+    to_one = all(each.kind == ActivityKind.SEND and case.graph.on(each.rank) == {each.peer} for each in waits)
+    lines = {site_of(stack[:1]) if (stack := user_stack(each.stack)) else () for each in waits}
+    if to_one and len(lines) == 1 and () not in lines:
         suspects.add(circle, SEND_FIRST)
 
 

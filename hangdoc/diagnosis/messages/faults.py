@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, site_of
+from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
@@ -119,12 +122,24 @@ class LeftOut(NamedTuple):
     rank: int
     peer: int
     stack: Stack
+    known: bool
+    """Whether none of its messages is forgotten."""
 
 
 def left_out(case: Case) -> LeftOut | None:
     """The message that a stuck rank waits for and that its stuck partner left out once; None if several did."""
-    journals = {rank: case.ranks[rank].journal for rank in sorted(case.graph.stuck)}
-    found = [each for rank, one in journals.items() if one is not None for each in _left_out_by(case, rank, one)]
+    waiters: defaultdict[int, list[Activity]] = defaultdict(list)
+    for rank in sorted(case.graph.stuck):
+        activity = case.activities[rank]
+        if activity.kind in _COUNTERPART and activity.peer in case.graph.stuck and activity.peer is not None:
+            waiters[activity.peer].append(activity)
+    journals = {rank: case.ranks[rank].journal for rank in sorted(waiters)}
+    found = [
+        each
+        for rank, journal in journals.items()
+        if journal is not None
+        for each in _left_out_by(case, rank, journal, waiters[rank])
+    ]
     return found[0] if len({each.rank for each in found}) == 1 else None
 
 
@@ -137,31 +152,30 @@ def skipped_by(case: Case, found: LeftOut) -> Seen | None:
     return by[0] if len(by) == 1 else None
 
 
-def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
+def _left_out_by(case: Case, rank: int, journal: Journal, waiters: Iterable[Activity]) -> list[LeftOut]:
     """The messages that stuck ranks wait for and that ``rank`` passed one time less than usual at their line.
 
     Example: rank 0 sends to 1 at one line twice a round, in the last round once, and 1 waits → that send.
     """
-    messages = _one_for_each_call(journal)
+    waiting = {(_COUNTERPART[a.kind], a.rank) for a in waiters}
+    messages = one_for_each_call(journal) if waiting else []
     stacks = [journal.stack(m.stack) for m in messages]
     sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(messages, stacks, strict=True)]
-    waited_for = {
-        (_COUNTERPART[a.kind], a.rank)
-        for a in case.activities.values()
-        if a.kind in _COUNTERPART
-        and a.peer == rank
-        and a.rank in case.graph.stuck
-        # Where this rank waits for a third one, its message to that one is the one that is missing.
-        and (case.activities[rank].kind not in _COUNTERPART or case.graph.dissolves((a.rank,)))
-    }
-    return [
-        LeftOut(rank, site[1], stacks[sites.index(site)])
+    fewer = [
+        site
         for site in dict.fromkeys(sites)
-        if site[:2] in waited_for and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
+        if site[:2] in waiting and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
+    ]
+    # Where this rank waits for a third one, its message to that one is the one that is missing.
+    elsewhere = case.activities[rank].kind in _COUNTERPART
+    return [
+        LeftOut(rank, site[1], stacks[sites.index(site)], journal.has_all_messages)
+        for site in fewer
+        if not elsewhere or case.graph.dissolves((site[1],))
     ]
 
 
-def _one_for_each_call(journal: Journal) -> list[PointToPoint]:
+def one_for_each_call(journal: Journal) -> list[PointToPoint]:
     """The messages, without the second one of calls that pass two each: how long the objects are, and then these.
 
     Example: send_object_list, recv, send_object_list → the lengths, recv, the lengths.

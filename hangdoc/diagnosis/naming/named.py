@@ -47,6 +47,6 @@ def named(case: Case, blame: Blame[Explanation]) -> Finding:
 def _left_out_by(said: Told, by: Seen, culprits: tuple[int, ...]) -> Told:
     """What is said of a rank that left its message out by a test that was recorded."""
     at, who = Condition(by.guard.condition, by.frame.file, by.guard.line), Ranks(culprits)
-    why: Message = [at, f" was {not by.guard.taken} on ", who, " for the first time, so that it left its message out"]
+    why: Message = [who, " left a message out once, and ", at, " came out otherwise there once"]
     fix: Message = ["let ", who, " pass the message whichever way ", at, " goes, or let its peer know that none comes"]
     return replace(said, why=joined(said.why if not any(conditions_in(said.why)) else "", why), fix=fix, decided_at=at)

@@ -1,11 +1,11 @@
 """What two ends of a message have passed: other tags, or fewer messages than the one that waits expects.
 
-Example: rank 3 waits in its 8th recv from rank 2, which has issued 7 sends to it.
+Example: 'rank 3 has issued 8 recvs from rank 2, and rank 2 7 sends to it'.
 """
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.messages.faults import crossed_tags
+from hangdoc.diagnosis.messages.faults import crossed_tags, one_for_each_call
 from hangdoc.diagnosis.naming.facts import Facts
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Message
@@ -37,9 +37,9 @@ def _issued(facts: Facts, rank: int, peer: int, way: str) -> int | None:
     """How many messages of that way the rank has issued with the peer; None where not all of them are known."""
     snapshot = facts.case.ranks.get(rank)
     journal = snapshot.journal if snapshot is not None else None
-    if journal is None or not journal.has_all_messages:
-        return None
-    return sum(message_way(message.op) == way and message.peer == peer for message in journal.point_to_points)
+    if journal is None or not journal.has_all_messages or any(each.peer < 0 for each in journal.point_to_points):
+        return None  # what it took of any rank may be of this one
+    return sum(message_way(each.op) == way and each.peer == peer for each in one_for_each_call(journal))
 
 
 def _many(count: int, way: str) -> str:
