@@ -1,4 +1,4 @@
-"""The loop in which a rank passed its messages, and which it has left while others are still in it."""
+"""Whether a rank is further on than another one, in the same round of the loops around both."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@
 ``choice``            those by which a reason has parted the sides, the likeliest first: read this one first
 ``tested``            how a guard came out on each side, and the one at which recorders saw the sides part
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
-``way_to_message``    the conditions on the way to a message, past which its peer can have gone
-``ways_past``         the conditions around a line that issues messages, by which a rank can have gone past it
-``round_left_out``    a round of a loop in which a rank left out the message that another one awaits
-``matching_message``  the line from which a rank issues what another one awaits, and what set its tag
+``skipped_alone``     those under which one rank alone has been, by what it ran or wrote, and that skip a message
+``later_in_turn``     whether a rank comes to a peer later in its loop over peers
+``ways_past``         what goes the same way each time
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further
