@@ -61,7 +61,7 @@ def code_excerpts(
     branch = blame.diverged.branch_point if blame.diverged is not None else None
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(case, blame, divergence, around)
-    of_ranks = [*_of_the_culprits(case, blame)]
+    of_ranks = list(_of_the_culprits(case, blame))
     of_answers = list(_of_the_answers(divergence))
     own = next((i for i, note in enumerate(of_answers) if note.said == _ONE_OF_THESE), len(of_answers))
     decided = _of_the_branch(case, blame, divergence) if not named.by_chance else ()

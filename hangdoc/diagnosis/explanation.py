@@ -123,7 +123,7 @@ class Supposed(Explanation):
     alignment: Alignment | None = None
     """The repair of calls that lays it to them, where one does."""
     by: Seen | None = None
-    """The test that was recorded to come out on the culprit as never before, and by which it left its message out."""
+    """The test on the way to the message that the culprit left out once: recorded to have come out otherwise once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,9 +253,8 @@ def _how_numbered(case: Case, found: Blame[Explanation]) -> str:
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
-    by_rank = not (
-        isinstance(found.found, Supposed) and named.code == "HD202"
-    )  # whose rank gave it another part to play than its peer
+    # Of a message, the rank gave either end another part to play.
+    by_rank = not (isinstance(found.found, Supposed) and named.code == "HD202")
     sides = with_answers(case, divergence(case, found, named), by_rank=by_rank)
     new, anew = _new_decision(case, found, sides) if not named.recorded else (None, "")
     recorded = new is not None or named.recorded or (found.diverged is not None and found.diverged.is_recorded)

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.left_loop import is_past_in_round
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.condition.rounds_ahead import is_past_in_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names

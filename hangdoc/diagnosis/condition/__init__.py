@@ -13,9 +13,9 @@
 ``choice``            those by which a reason has parted the sides, the likeliest first: read this one first
 ``tested``            how a guard came out on each side, and the one at which recorders saw the sides part
 ``further_on``        what may have parted the sides after the condition: what was not read, a library's own test
-``skipped_alone``     those under which one rank alone has been, by what it ran or wrote, and that skip a message
+``skipped_alone``     whether one rank alone has been, by what it ran or wrote, where a message is skipped
 ``later_in_turn``     whether a rank comes to a peer later in its loop over peers
-``ways_past``         what goes the same way each time
+``ways_past``         those that go the same way each time
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -19,14 +18,6 @@ from hangdoc.model.process import Frame
 
 _WHOLE = re.compile(r"[\[(]\d+(, \d+)*,?[\])]")
 """A list or tuple of ranks, of which nothing was cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A loop over the ranks of a rank's messages, and those that it is still to come to."""
-
-    loop: Frame
-    later: tuple[int, ...]
 
 
 def may_come_later(case: Case, activity: Activity, other: int) -> bool:
@@ -46,8 +37,8 @@ def may_come_later(case: Case, activity: Activity, other: int) -> bool:
             if item not in _given(tree, frame.line):
                 continue  # it only counts the rounds
             if any(value == peer and name.partition(".")[0] == item for name, value in values.items()):
-                turn = _in_frame(case.sources, frame, peer)
-                return turn is None or other in turn.later
+                later = _still_to_come(case.sources, frame, peer)
+                return later is None or other in later
     return False
 
 
@@ -58,7 +49,8 @@ def _given(tree: ast.AST | None, line: int) -> set[str]:
     return {name.partition(".")[0] for value in given for name in names_in(value)}
 
 
-def _in_frame(sources: Sources, frame: Frame, peer: str) -> _Turn | None:
+def _still_to_come(sources: Sources, frame: Frame, peer: str) -> list[int] | None:
+    """The ranks after this one of the loop over them that the line is in; None where not all of them are shown."""
     tree = sources.function(frame.file, frame.line)
     values = {local.name: local.value for local in frame.locals}
     for node in walk(tree) if tree is not None else ():
@@ -69,6 +61,5 @@ def _in_frame(sources: Sources, frame: Frame, peer: str) -> _Turn | None:
             continue
         ranks = re.findall(r"\d+", items)
         if len(set(ranks)) == len(ranks) and peer in ranks:
-            later = tuple(map(int, ranks[ranks.index(peer) + 1 :]))
-            return _Turn(Frame(frame.file, node.lineno, frame.function), later)
+            return [int(rank) for rank in ranks[ranks.index(peer) + 1 :]]
     return None

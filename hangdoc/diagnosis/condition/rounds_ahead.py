@@ -59,3 +59,10 @@ def is_in_one_round(case: Case, rank: int, other: int) -> bool:
     """True if the counters of the loops that both ranks are in show one round of them."""
     rounds = rounds_of(case, rank, other)
     return rounds is not None and rounds[0] == rounds[1]
+
+
+def is_past_in_round(case: Case, rank: int, other: int) -> bool:
+    """True if the rank is certainly further on than the other: in the same round of the loops that both are in, as far
+    as there are any."""
+    how = is_past(case.sources, case.activities[rank].stack, case.activities[other].stack)
+    return how == "certainly" or (how == "perhaps" and is_in_one_round(case, rank, other))

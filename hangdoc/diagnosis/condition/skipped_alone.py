@@ -17,7 +17,6 @@ suite like what it ran.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from hangdoc.diagnosis.bounds import DEEPEST, NAMED
 from hangdoc.diagnosis.condition.elsewhere.ran_alone import ran_alone
@@ -33,30 +32,23 @@ from hangdoc.diagnosis.source.syntax import FUNCTIONS, enclosing_function, holds
 from hangdoc.model.message import Condition
 
 
-def skipped_alone(case: Case, rank: int) -> list[Condition]:
-    """These conditions, each once; [] where there are none, or more than say something."""
-    return _alone(case, rank, _skips_a_message)
-
-
-def _alone(case: Case, rank: int, decides: Callable[[Case, str, int, int], bool]) -> list[Condition]:
-    """The conditions under which the rank alone has been, and that decide about a message: by their file and line, and
-    whether they were true."""
+def has_skipped_alone(case: Case, rank: int) -> bool:
+    """True if there are such conditions, and no more than say something."""
     others = tuple(sorted(case.seen - {rank}))
     if not others:
-        return []
+        return False
     sides = (rank,), others
-    found: dict[Condition, None] = {}
+    found: set[Condition] = set()
     for each in ran_alone(case, sides):
         guard = each.guard
-        if each.side == 0 and decides(case, each.file, guard.line, guard.taken):
-            found[Condition(guard.condition, each.file, guard.line)] = None
+        if each.side == 0 and _skips_a_message(case, each.file, guard.line, guard.taken):
+            found.add(Condition(guard.condition, each.file, guard.line))
     if case.job.written:
         for told in written_under(case.sources, case.job.written, [case.activities[rank].stack], *sides):
             at = told.condition
-            if rank in told.ranks and decides(case, at.file, at.line, told.taken):
-                found[at] = None
-    found = {at: None for at in found if not is_of_a_part(case.sources, at)}
-    return list(found) if len(found) <= NAMED else []
+            if rank in told.ranks and _skips_a_message(case, at.file, at.line, told.taken):
+                found.add(at)
+    return 0 < sum(not is_of_a_part(case.sources, at) for at in found) <= NAMED
 
 
 def _skips_a_message(case: Case, file: str, line: int, way: int) -> bool:

@@ -1,4 +1,4 @@
-"""By which conditions a rank can have gone past a line that issues messages, as the source around it says."""
+"""Conditions that go the same way each time: what they test stays as it was made."""
 
 from __future__ import annotations
 

@@ -9,9 +9,11 @@ from hangdoc.diagnosis.blame.divergences import all_groups_are_whole
 from hangdoc.diagnosis.blame.only_seen import only_seen
 from hangdoc.diagnosis.bounds import NAMED
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.execution.parting import Seen
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Stuck, Supposed
 from hangdoc.diagnosis.hypotheses.formed import repair_of
 from hangdoc.diagnosis.hypotheses.judge import LIKELY, Hypothesis, hypotheses
+from hangdoc.diagnosis.hypotheses.messages import LEFT_OUT
 from hangdoc.diagnosis.hypotheses.proofs import STANDS_STILL
 from hangdoc.diagnosis.hypotheses.waits import SEND_FIRST
 from hangdoc.diagnosis.messages.faults import left_out, skipped_by
@@ -59,29 +61,32 @@ def _of_the_stuck(case: Case) -> Blame[Supposed]:
     recorded to have come out otherwise once. Where nothing tells a rank of a circle from the others, it is the form of
     the circle that is wrong."""
     judged = hypotheses(case)
-    first, stuck = judged[0], tuple(sorted(case.graph.stuck & case.seen))
+    first = judged[0]
     if any(each.kind in MESSAGES and each.peer is None for each in case.activities.values()):
-        found = _supposed(case, judged)
-        also = found.alternatives or tuple(each.culprits for each in judged[1 : 1 + NAMED])
-        sure = f"{found.sure}; which ranks some messages are for, or from, could not be seen"
-        return replace(found, alternatives=also, confidence=Confidence.POSSIBLE, sure=sure)
-    left = left_out(case) if first.share >= LIKELY and not case.hidden else None
-    by = skipped_by(case, left) if left is not None and left.known and first.culprits == (left.rank,) else None
+        found = _supposed(case, judged, open_peers=True)
+        return replace(found, sure=f"{found.sure}; which ranks some messages are for, or from, could not be seen")
+    by = _skipped(case, first)
     if by is not None:
-        sure = f"{ranks_text(first.culprits)} left out one message of those that it had passed at a line"
-        sure = (
-            f"{sure}; of the tests before it, `{by.guard.condition}` alone is recorded to have come out otherwise once"
-        )
-        return Blame(
-            Supposed(repair_of(case, first.culprits), by), first.culprits, confidence=Confidence.CERTAIN, sure=sure
-        )
+        tests = f"of the tests before it, `{by.guard.condition}` alone is recorded to have come out otherwise once"
+        sure = f"{ranks_text(first.culprits)} left out one message of those that it had passed at a line; {tests}"
+        known = Supposed(repair_of(case, first.culprits), by)
+        return Blame(known, first.culprits, confidence=Confidence.CERTAIN, sure=sure)
     circle = next((each.culprits for each in judged if SEND_FIRST in each.evidence), ())
     if {*first.culprits} <= {*circle} and first.share < LIKELY:
         sure = "each of them waits in a send to the next at one line, and none of them in a recv"
         return Blame(Supposed(), circle, confidence=Confidence.LIKELY, sure=sure)
-    found = _supposed(case, judged)
-    who = "no rank" if {*stuck} >= case.seen else f"none of {ranks_text(stuck)}"
+    found, stuck = _supposed(case, judged), case.graph.stuck & case.seen
+    who = "no rank" if stuck >= case.seen else f"none of {ranks_text(tuple(sorted(stuck)))}"
     return replace(found, sure=f"{who} can go on by itself; {found.sure}") if stuck else found
+
+
+def _skipped(case: Case, likeliest: Hypothesis) -> Seen | None:
+    """The test that is recorded to have come out otherwise once on the rank that left a message out once; None where
+    others are likely to blame, or ranks or messages are not known."""
+    if LEFT_OUT not in likeliest.evidence or likeliest.share < LIKELY or case.hidden:
+        return None
+    left = left_out(case)
+    return skipped_by(case, left) if left is not None and left.known else None
 
 
 def _breaks_tie(case: Case, told: Blame[Explanation], likeliest: Hypothesis) -> bool:
@@ -106,12 +111,13 @@ def _are_all_sides(told: Blame[Explanation], likeliest: Hypothesis) -> bool:
     return bool(told.alternatives) and sides == {*likeliest.culprits} and STANDS_STILL in likeliest.evidence
 
 
-def _supposed(case: Case, judged: list[Hypothesis]) -> Blame[Supposed]:
-    """That it is these ranks, however sure, does not prove what is said of them."""
+def _supposed(case: Case, judged: list[Hypothesis], *, open_peers: bool = False) -> Blame[Supposed]:
+    """That it is these ranks, however sure, does not prove what is said of them; with ``open_peers``, others may be
+    those that a message is for."""
     first, *others = judged
     found = Supposed(repair_of(case, first.culprits))
     sure = _points_to(first)
-    if first.share >= LIKELY:
+    if first.share >= LIKELY and not open_peers:
         return Blame(found, first.culprits, confidence=Confidence.LIKELY, sure=sure)
     also = tuple(each.culprits for each in others[:NAMED])
     return Blame(found, first.culprits, also, confidence=Confidence.POSSIBLE, sure=sure)

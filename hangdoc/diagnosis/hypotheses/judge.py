@@ -29,6 +29,12 @@ weights of other programs, of the saved cases from 0.99 on all 353 are right, an
 the rest of the evidence points to one of them (of 30 such saved cases all are right)."""
 
 
+_GATHERERS = (
+    *(by_proofs, by_waits, by_calls, by_messages, by_needs, by_rounds, by_unlikeness),
+    *(by_effect, by_likeness),  # they look at all suspects that the others have named
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """These ranks are to blame. ``share``: 0 to 1, of all suspects of the job together 1."""
@@ -72,16 +78,6 @@ def suspected(case: Case, told: Blame[Explanation] | None = None) -> Mapping[Ran
     suspects = Suspects(case)
     if told is not None:
         by_story(suspects, told)
-    for gather in (
-        by_proofs,
-        by_waits,
-        by_calls,
-        by_messages,
-        by_needs,
-        by_rounds,
-        by_unlikeness,
-        by_effect,
-        by_likeness,
-    ):
+    for gather in _GATHERERS:
         gather(suspects)
     return suspects.evidence()

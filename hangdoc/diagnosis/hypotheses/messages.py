@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.bounds import COMPARED
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
-from hangdoc.diagnosis.condition.skipped_alone import skipped_alone
+from hangdoc.diagnosis.condition.skipped_alone import has_skipped_alone
 from hangdoc.diagnosis.hypotheses.suspects import Suspects
 from hangdoc.diagnosis.messages.faults import crossed_tags, left_out, named_by_nobody, wrong_peer
 from hangdoc.model.kinds import MESSAGES
+
+LEFT_OUT = "left a message out once"
 
 
 def by_messages(suspects: Suspects) -> None:
@@ -22,7 +24,7 @@ def by_messages(suspects: Suspects) -> None:
         return
     left = left_out(case)
     if left is not None:
-        suspects.add((left.rank,), "left a message out once")
+        suspects.add((left.rank,), LEFT_OUT)
     alone = named_by_nobody(case) or wrong_peer(case) or common_rank(left_without(case.messages_alone))
     suspects.add(alone, "every message without a partner is its own")
     for tags in crossed_tags(case):
@@ -30,5 +32,5 @@ def by_messages(suspects: Suspects) -> None:
         suspects.add((tags.receiver,), "waits under another tag")
     asked = {*passing, *(owing for rank in passing for owing in case.graph.on(rank))}
     for rank in sorted(asked) if len(asked) <= COMPARED else ():
-        if skipped_alone(case, rank):
+        if has_skipped_alone(case, rank):
             suspects.add((rank,), "alone ran what skips a message")

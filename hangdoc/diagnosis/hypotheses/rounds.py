@@ -84,13 +84,11 @@ def _compared(mine: list[_Round], theirs: list[_Round]) -> int:
 def _distances(suspects: Suspects) -> None:
     """The ranks whose messages go another way round the ranks than those of most. Example: rank 2 of 5 sends to 0, and
     each other one to the next → rank 2."""
-    apart = {}
+    apart, world = {}, suspects.case.job.world_size or len(suspects.ranks)
     for rank, each in suspects.case.activities.items():
         if each.kind in MESSAGES and each.peer is not None:
             way = each.peer - rank if each.kind == ActivityKind.SEND else rank - each.peer
-            apart[rank] = way % (
-                suspects.case.job.world_size or len(suspects.ranks)
-            )  # the last rank of a ring sends to the first one
+            apart[rank] = way % world  # the last rank of a ring sends to the first one
     found = sorted(classes(apart), key=len)
     if len(found) > 1 and 2 * len(found[-1]) > len(apart):
         for few in found[:-1]:

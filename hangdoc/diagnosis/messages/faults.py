@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.condition.later_in_turn import may_come_later
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.execution.parting import Seen
-from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
@@ -20,7 +18,7 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
@@ -46,22 +44,6 @@ def crossed_tags(case: Case) -> list[OtherTags]:
         if sender.peer == rank and wanted is not None and sent is not None and wanted != sent:
             found.append(OtherTags(rank, sender.rank, wanted, sent))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class WrongPeer(Explanation):
-    """``rank`` passed a message to, or expects one from, rank ``took``, while rank ``waits`` waits for it instead.
-
-    Example: rank 0 sends to 1, which never receives from it; rank 2 waits for 0, which never sent to it → rank 0,
-    'send', took 1, waits 2.
-    """
-
-    rank: int
-    op: str
-    took: int
-    waits: int
-    frame: Frame | None
-    """Where it issued the message."""
 
 
 def wrong_peer(case: Case) -> frozenset[int]:
@@ -144,8 +126,8 @@ def left_out(case: Case) -> LeftOut | None:
 
 
 def skipped_by(case: Case, found: LeftOut) -> Seen | None:
-    """The one condition that is recorded to have come out on the rank as never before, so that it left the message out;
-    None where there is none, or the peer came to its own message as it never had."""
+    """The one condition on the way to the message that is recorded to have come out otherwise once on the rank; None
+    where there is none, or several, or the peer came to its own message as it never had."""
     if case.execution.anew(found.peer, case.activities[found.peer].stack, came=True):
         return None
     by = case.execution.anew(found.rank, found.stack, came=False)

@@ -15,7 +15,6 @@ from hangdoc.diagnosis.calls.message_pairs import Alone, alone, paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
-from hangdoc.diagnosis.messages.faults import WrongPeer
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.operations import message_way
@@ -34,6 +33,22 @@ class UnequalSizes(Explanation):
     wanted: _Sizes
     sent_at: Frame | None
     wanted_at: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPeer(Explanation):
+    """``rank`` passed a message to, or expects one from, rank ``took``, while rank ``waits`` waits for it instead.
+
+    Example: rank 0 sends to 1, which never receives from it; rank 2 waits for 0, which never sent to it → rank 0,
+    'send', took 1, waits 2.
+    """
+
+    rank: int
+    op: str
+    took: int
+    waits: int
+    frame: Frame | None
+    """Where it issued the message."""
 
 
 def stray_message(case: Case) -> Blame[UnequalSizes | WrongPeer] | None:
